@@ -1,4 +1,4 @@
-"""Where a log is, and how it may be told: URLs, and the credentials that must not be shown."""
+"""The address of a log: URLs, and the credentials in them, which must not be shown."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _SCHEMES = ("nats", "tls", "ws", "wss")
 
 
 def servers_of(url: str) -> list[str]:
-    """The servers of a URL. Raises `ConfigError` if nats-py could not use it."""
+    """Return the servers in a URL. Raises `ConfigError` if nats-py could not use it."""
     servers = [server.strip() for server in url.split(",") if server.strip()]
     for server in servers or [""]:
         if not server or ("://" in server and server.partition("://")[0] not in _SCHEMES):
             raise ConfigError(
-                f"{masked(server)!r} is no URL of a NATS server, which looks like nats://host:4222 "
+                f"{masked(server)!r} is not the URL of a NATS server, such as nats://host:4222 "
                 f"(schemes: {', '.join(_SCHEMES)})"
             )
     return servers
 
 
 def masked(url: str) -> str:
-    """The URL without its credentials, fit for messages and logs."""
+    """Return the URL without its credentials, for messages and logs."""
     if "@" not in url:
         return url
     parts = urlsplit(url if "://" in url else f"nats://{url}")
@@ -35,10 +35,10 @@ def masked(url: str) -> str:
 
 
 def credentials_file() -> str | None:
-    """The credentials file that `NATS_CREDS` names, None without it. Raises `ConfigError` if there is none."""
+    """Return the credentials file named by `NATS_CREDS`, if set. Raises `ConfigError` if the file does not exist."""
     named = os.environ.get("NATS_CREDS")
     if not named:
         return None
     if not Path(named).is_file():
-        raise ConfigError(f"NATS_CREDS names {named}, which is no file")
+        raise ConfigError(f"NATS_CREDS names {named}, which is not a file")
     return named

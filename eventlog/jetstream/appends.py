@@ -1,10 +1,15 @@
-"""Appends of one stream: each leaves at once while few are under way, and those that queue leave together.
+"""Group commit for the appends of one stream.
 
-A server stores the messages of a stream one after the other, and one that syncs does it with an fsync for each; an
-atomic batch needs some four for all. So what comes while many messages are under way waits until they are answered,
-and then leaves as one batch, if that pays. In it each message keeps its own condition. If one of them does not hold the
-server stores nothing of the batch; then each append is sent on its own, and gets its own answer. If no answer comes, it
-is unknown of each whether it is stored, as it would be of one.
+A server stores the messages of a stream one after the other, and if it syncs, each costs an fsync; an atomic batch
+needs about four for all its messages. While few messages are in flight, an append is sent at once, because waiting
+would only add latency. While many are (`_is_full`), appends queue here until all replies have arrived, and are then
+sent together as one atomic batch, if that is estimated to be faster than sending them alone (`Pace`). To keep the
+estimate for single messages current, every `PROBE_EVERY`-th batch lets a few appends go ahead alone.
+
+Within a batch each message keeps its own expected position, so two appends with a condition on the same subject are
+never in the same batch. If one condition fails, the server stores nothing of the batch; each append is then sent again
+alone and gets its own reply. If no reply comes, the outcome of every append of the batch is unknown, as it would be for
+a single one.
 """
 
 from __future__ import annotations
@@ -26,20 +31,20 @@ from .streams import position_in
 from .wire import NoResponders, Refused, Reply, Unanswered, Wire
 
 BATCH_LOAD = 8
-"""What an append of several messages, which is a batch in any case, counts for in single messages."""
+"""The load of an append with several messages, which is always a batch, in units of a single message."""
 TOGETHER_MESSAGES_MAX = 500
 TOGETHER_BYTES_MAX = 4 * 1024 * 1024
 CROWDED = 4
-"""After how many releases without a batch appends go side by side again."""
+"""The number of releases without a batch after which appends are sent at once again."""
 PROBE_EVERY = 16
-"""Every how many batches some appends go ahead alone, so that it stays known what a message takes."""
+"""The number of batches after which some appends are sent alone, to measure how long a message takes."""
 PROBE_APPENDS = 3
 
 _SERVER_TROUBLE = 503
 
 
 class Append:
-    """What one append stores, as a whole or not at all; the subjects it has conditions on; and who waits for it."""
+    """One append: its messages, stored all or none, the subjects of its conditions, and the future of its reply."""
 
     __slots__ = ("answer", "load", "messages", "subjects")
 
@@ -51,23 +56,23 @@ class Append:
 
     @property
     def size_bytes(self) -> int:
-        """Of all messages, without their headers."""
+        """The size of all messages without their headers."""
         return sum(len(data) for _, data, _ in self.messages)
 
     def fail(self, error: Exception) -> None:
-        """Tell who waits."""
+        """Fail the append, unless it is done already."""
         if not self.answer.done():
             self.answer.set_exception(error)
 
 
 class Appends:
-    """The appends of one stream."""
+    """The queue of appends of one stream."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._pace = Pace()
         self._waiting: deque[Append] = deque()
-        self._load = 0  # of what is under way
+        self._load = 0  # of the messages in flight
         self._outage: asyncio.Task[None] | None = None
         self._crowded = 0
         self._until_probe = PROBE_EVERY
@@ -75,10 +80,10 @@ class Appends:
         self._batches = (f"{prefix}{number:x}".encode() for number in itertools.count())
 
     async def store(self, messages: list[Outgoing], subjects: Collection[bytes]) -> int:
-        """Store all messages or none; returns the position of the first, which the others follow.
+        """Store all messages or none; returns the position of the first one, after which the others follow.
 
-        `subjects` are those that they have conditions on. Raises `WrongPosition`, `Refused` (other errors of the
-        server), `Unanswered` (maybe stored), `NoResponders`, `LogUnavailable` (never sent), `ConfigError` (denied).
+        `subjects` are those of their conditions. Raises `WrongPosition`, `Refused` (other errors of the server),
+        `Unanswered` (maybe stored), `NoResponders`, `LogUnavailable` (never sent), `ConfigError` (denied).
         """
         if not self._waiting and not self._wire.is_up:
             await self._wire.until_up()
@@ -90,19 +95,19 @@ class Appends:
         try:
             return await append.answer
         except asyncio.CancelledError:
-            with contextlib.suppress(ValueError):  # it has left already
+            with contextlib.suppress(ValueError):  # it was sent already
                 self._waiting.remove(append)
             raise
 
     async def store_apart(self, messages: list[Outgoing]) -> int:
-        """The same, in a batch that is shared with nobody."""
+        """Store messages at once, not together with other appends."""
         await self._wire.until_up()
         append = Append(messages, (), self._wire.future())
         self._send([append])
         return await append.answer
 
     def _is_full(self) -> bool:
-        """Return whether more would have to wait at the server: then it rather waits here, and leaves with others."""
+        """Return whether a further append should wait here for a batch, because it would only wait at the server."""
         return self._load > 0 and (self._crowded > 0 or self._load >= self._worth)
 
     @property
@@ -133,10 +138,10 @@ class Appends:
             for n, (subject, data, fields) in enumerate(messages, start=1)
         ]
 
-    # ---- answers
+    # ---- replies
 
     def answered(self, sent: _Sent, reply: Reply) -> None:
-        """The server stored or refused what was sent, or nobody is there to do it."""
+        """Handle the reply of the server: stored, refused, or no such stream."""
         try:
             last = position_in(self._wire.answered(sent.subject, reply))
         except Refused as refused:
@@ -144,14 +149,14 @@ class Appends:
         except NoResponders as error:
             self.failed(sent, Unanswered(str(error)) if sent.is_batch else error)
         except msgspec.MsgspecError as error:
-            self.failed(sent, Unanswered(f"the answer to an append cannot be read: {error}"))
+            self.failed(sent, Unanswered(f"the reply to an append cannot be decoded: {error}"))
         else:
             self._pace.stored(sent.at, self._wire.now(), batch=sent.is_batch)
             sent.stored(last)
             self._landed(sent)
 
     def failed(self, sent: _Sent, error: Exception) -> None:
-        """What was sent is not stored, or nobody knows. Of those who were refused together each gets another try."""
+        """Handle a failure. If a batch was refused, each of its appends is sent again alone."""
         certain = isinstance(error, ConfigError) or (
             isinstance(error, Refused) and error.code != _SERVER_TROUBLE
         )
@@ -170,7 +175,7 @@ class Appends:
     # ---- the queue
 
     def _release(self) -> None:
-        """Send those that wait: alone while that is quicker, else together."""
+        """Send the waiting appends: alone if that is faster, otherwise together."""
         if not self._wire.is_up:
             if self._outage is None or self._outage.done():
                 self._outage = asyncio.ensure_future(self._sit_out())
@@ -187,7 +192,7 @@ class Appends:
             self._send(self._next())
 
     def _next(self) -> list[Append]:
-        """Those that leave together: no more than the server takes, and no subject's condition twice."""
+        """Take the next appends that fit into one batch: within the server's limits, each subject only once."""
         together, subjects, count, size_bytes = list[Append](), set[bytes](), 0, 0
         while self._waiting:
             append = self._waiting[0]
@@ -212,7 +217,7 @@ class Appends:
 
 
 class _Sent:
-    """Appends that are under way together. It is told what the server answers."""
+    """Appends in flight together, as the `ReplyHandler` of their common reply."""
 
     __slots__ = ("_appends", "_count", "_over", "at", "is_batch", "load", "subject", "together")
 
@@ -242,7 +247,7 @@ class _Sent:
         self._appends.failed(self, exception)
 
     def stored(self, last: int) -> None:
-        """Tell everybody the position of his first message."""
+        """Complete each append with the position of its first message."""
         position = last - self._count + 1
         for append in self.together:
             if not append.answer.done():
@@ -250,6 +255,6 @@ class _Sent:
             position += len(append.messages)
 
     def fail(self, error: Exception) -> None:
-        """Tell everybody."""
+        """Fail all appends."""
         for append in self.together:
             append.fail(error)

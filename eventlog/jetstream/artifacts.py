@@ -1,7 +1,7 @@
-"""Artifacts: chunks under the digest of the whole, each stored once.
+"""Artifacts: chunks under the digest of the whole content, each stored once.
 
-The subject of a chunk says how many there are, so a reader sees whether it has all, and whoever puts what was put
-half before completes it.
+The subject of a chunk includes the number of chunks, so a reader knows whether it has all. A writer that repeats an
+interrupted `put` completes it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEADER_ROOM_BYTES = 1024
 
 
 class JetStreamArtifacts:
-    """`Artifacts` in a stream of their own."""
+    """`Artifacts` in a separate stream."""
 
     def __init__(self, wire: Wire, layout: Layout) -> None:
         self._wire, self._layout = wire, layout
@@ -42,11 +42,11 @@ class JetStreamArtifacts:
 
     async def _put_chunk(self, digest: str, index: int, count: int, data: bytes) -> None:
         subject = self._layout.chunk(digest, index, count)
-        with contextlib.suppress(WrongPosition):  # it is there
+        with contextlib.suppress(WrongPosition):  # it is there already
             await store(self._wire, subject, data, headers.build((headers.EXPECTED, b"0")))
 
     async def get(self, digest: str) -> bytes:
-        """The bytes. Raises `KeyError` when there are none, `LogCorrupted` when they are not all there or altered."""
+        """Return the bytes. Raises `KeyError` if there are none, `LogCorrupted` if some are missing or altered."""
         sets: dict[int, dict[int, bytes]] = {}
         async for message in read_all(self._wire, self._layout.artifacts, self._layout.chunks_of(digest)):
             *_, total, number = message.subject.split(b".")
@@ -58,6 +58,4 @@ class JetStreamArtifacts:
                 data = b"".join(chunks[index] for index in range(count))
                 if await asyncio.to_thread(digest_of_bytes, data) == digest:
                     return data
-        raise LogCorrupted(
-            f"(artifact {digest})", 0, "its bytes are not all there, or do not match its digest"
-        )
+        raise LogCorrupted(f"(artifact {digest})", 0, "its bytes are incomplete, or do not match its digest")

@@ -1,8 +1,8 @@
-"""The audit of a namespace: every position that a stream has given out is there, or is known to have been removed.
+"""The audit of a namespace: checks that every assigned position of a stream is there, or is known to be removed.
 
-NATS drops what it cannot read, and says so in its log at best. What is removed by us are schedules alone, and each is
-announced by the message before it. So a missing position is a loss. What a stream has lost at its end, and given out
-again, is found by the seals of the shard (`seals`), which lie in another stream.
+NATS drops messages that it cannot read, and at best mentions that in its own log. foldlog removes nothing but
+schedules, and each is announced by the message before it; so every other missing position is a loss. Positions that a
+stream lost at its end and assigned again are found by the seals of the shard (`seals`), which are in another stream.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KNOWN_BY = {
     b"slots": "the slots of its agent",
 }
 LAG_ATTEMPTS, LAG_S = 20, 0.1
-_GONE = "what was stored there is gone"
+_GONE = "the messages stored there are lost"
 
 
 class _State(msgspec.Struct, frozen=True):
@@ -58,12 +58,12 @@ class _Names(msgspec.Struct, frozen=True):
 
 
 async def audit(wire: Wire, layout: Layout, shards: int) -> Audit:
-    """Read all that a namespace holds and account for it. Raises `LogUnavailable`."""
+    """Read all streams of a namespace and account for every position. Raises `LogUnavailable`."""
     return await _Auditor(wire, layout, shards).audit()
 
 
 async def namespaces(wire: Wire) -> dict[str, int]:
-    """The namespaces of which the server holds a stream, and how many shards each was made with."""
+    """Return the namespaces that have a stream on the server, with their number of shards."""
     found: dict[str, int] = {}
     for stream in await _streams(wire):
         match = re.fullmatch(r"FL_(.+)_(?:[0-9a-f]{2}|artifacts)", stream)
@@ -118,7 +118,7 @@ class _Auditor:
         last = await self._last(stream)
         self._has_artifacts = last is not None
         if last is None:
-            self._lost(stream, None, 0, 0, "the stream is gone, with all large values and seals")
+            self._lost(stream, None, 0, 0, "the stream is lost, with all large values and seals")
             return
         await self._read_notes()
         async for message in read_stream(self._wire, stream, self._layout.all_artifacts):
@@ -131,23 +131,23 @@ class _Auditor:
         self._positions += last
 
     def _check_references(self) -> None:
-        """Large values that commits refer to are there."""
+        """Check that all artifacts to which commits refer are there."""
         for shard, message in self._referring:
             subject = self._layout.parse(shard, message.subject)
             for digest in references(decode(message.data).events):
                 if digest not in self._artifacts:
-                    problem = f"run {subject.id} refers to artifact {digest}, which is gone"
+                    problem = f"run {subject.id} refers to artifact {digest}, which is lost"
                     self._lost(self._layout.shard(shard), shard, message.position, message.position, problem)
 
     # ---- a shard
 
     async def _audit_shard(self, shard: int) -> int:
-        """Account for the positions of a shard that are given out by now; returns how far it is sealed."""
+        """Account for the assigned positions of a shard; returns its last sealed position."""
         stream = self._layout.shard(shard)
         seals = [each async for each in self._seals(shard)]
         last = await self._last(stream)
         if last is None:
-            self.lost(seals, shard, 0, 0, "the stream is gone")
+            self.lost(seals, shard, 0, 0, "the stream is lost")
             return 0
         scan = _Scan(self, self._layout, shard, seals)
         for _ in range(LAG_ATTEMPTS):
@@ -178,7 +178,7 @@ class _Auditor:
                 yield seal
 
     def _know(self, shard: int, message: Message) -> None:
-        """Note which run is there, and which ones are named."""
+        """Note the run of a commit as present, and the runs that a message names."""
         kind, _, rest = message.subject.removeprefix(self._layout.everything(shard)[:-1]).partition(b".")
         if kind in _COMMITS and not is_intact(message.data):
             problem = f"the commit of {kind.decode()} {rest.decode()} does not match its checksum"
@@ -197,13 +197,13 @@ class _Auditor:
                 self._named.setdefault(run.decode(), _KNOWN_BY[kind])
 
     def _name_sealed(self, seals: list[Seal], first: int, last: int) -> None:
-        """The runs of all seals that reach into these positions."""
+        """Note the runs named by all seals that overlap these positions."""
         for seal in seals:
             if seal.first <= last and seal.last >= first:
                 for run in seal.runs:
                     self._named[run] = f"seal {seal.number} of shard {seal.shard}"
 
-    # ---- what is told
+    # ---- losses
 
     async def _last(self, stream: str) -> int | None:
         try:
@@ -214,12 +214,12 @@ class _Auditor:
             raise
 
     async def _read_notes(self) -> None:
-        """Read which losses are known."""
+        """Read the accepted losses."""
         async for stream, first, last in known_losses(self._wire, self._layout, ">"):
             self._noted.setdefault(stream, []).append((first, last))
 
     def is_noted(self, shard: int, first: int, last: int) -> bool:
-        """Return whether it is known that something is gone in these positions of a shard."""
+        """Return whether an accepted loss overlaps these positions of a shard."""
         noted = self._noted.get(self._layout.shard(shard), [])
         return any(begin <= last and end >= first for begin, end in noted)
 
@@ -229,13 +229,13 @@ class _Auditor:
         (self._accepted if known else self._losses).append(loss)
 
     def lost(self, seals: list[Seal], shard: int, first: int, last: int, problem: str = _GONE) -> None:
-        """Tell a loss in a shard, and name the runs that were there."""
+        """Report a loss in a shard, and note the runs that were there."""
         self._name_sealed(seals, first, last)
         self._lost(self._layout.shard(shard), shard, first, last, problem)
 
 
 def _joined(losses: list[Loss]) -> list[Loss]:
-    """Losses of the same kind that follow one another as one."""
+    """Join consecutive losses of the same kind."""
     joined: list[Loss] = []
     for loss in losses:
         before = joined[-1] if joined else None
@@ -262,14 +262,14 @@ class _Scan:
         self.read_to = 0
 
     def take(self, message: Message) -> None:
-        """The next message."""
+        """Take the next message."""
         while self._seal is not None and message.position > self._seal.last:
             self._close(self._seal)
         self._tell(self._reckoning.take(message))
         self.read_to = message.position
 
     def end(self, last: int) -> None:
-        """No message follows, and the server has given out positions up to `last`."""
+        """End the scan: no message follows, and the server has assigned positions up to `last`."""
         while self._seal is not None:
             self._close(self._seal)
         self._tell(self._reckoning.gap(last))
@@ -280,11 +280,11 @@ class _Scan:
             self._auditor.lost(self._seals, self._shard, *gap)
 
     def _close(self, seal: Seal) -> None:
-        """What lies up to the end of a seal was taken: it should be what was sealed."""
+        """Compare the messages up to the end of a seal with it."""
         self._tell(self._reckoning.gap(seal.last))
         found = self._reckoning.seal(seal.shard, seal.number, seal.before, seal.last)
         if self._whole and found != seal and not self._auditor.is_noted(self._shard, seal.first, seal.last):
-            problem = f"they do not hold what seal {seal.number} says was there ({seal.messages} messages, "
-            problem += f"{len(seal.runs)} runs); the stream has lost its end and was written anew"
+            problem = f"they differ from seal {seal.number} ({seal.messages} messages, "
+            problem += f"{len(seal.runs)} runs); the stream has lost its end and was written again"
             self._auditor.lost(self._seals, self._shard, seal.first, seal.last, problem)
         self._seal, self._whole = next(self._left, None), True

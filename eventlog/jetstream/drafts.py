@@ -1,7 +1,12 @@
-"""Drafts: core messages, which a small stream in memory overhears for late readers.
+"""Drafts: core NATS messages, which a small stream in memory also records for late readers.
 
-The first piece of a turn of the loop leaves at once. Those behind it that continue one another leave as one, since each
-message costs writer, server and reader more than its text does.
+A piece must be shown at once, but each message costs writer, server and reader more than its text. So the first piece
+in a turn of the event loop is sent at once; later pieces of the same turn are held, and those that continue one another
+are sent as one at its end. Publishing never waits, and a piece may be lost: the complete text is in the log.
+
+A late reader subscribes first and then reads the recorded pieces, so that nothing is missed; pieces that come both ways
+are dropped once. Before it reads, it sends a message whose condition cannot hold: the stream's refusal shows that it
+has taken in everything published before.
 """
 
 from __future__ import annotations
@@ -21,10 +26,10 @@ from .streams import read_all, store
 from .wire import Refused, Wire
 
 JOINED_MAX = 32
-"""How many pieces are joined: while more are made ready, what there is may be on its way."""
+"""The most pieces that are joined; more are sent at once, while the next ones are prepared."""
 JOINED_CHARS_MAX = 16 * 1024
 PIECE_CHARS_MAX = 64 * 1024
-"""A character takes up to six bytes, and a message a megabyte."""
+"""The largest piece: a character takes up to six bytes, and a message may have a megabyte."""
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(DraftPiece)
@@ -40,7 +45,7 @@ class JetStreamDrafts:
         self._held = _Held()
 
     async def publish(self, root: str, piece: DraftPiece) -> None:
-        """Send a piece to all followers. Raises `LogUnavailable` while there is no connection: the piece is lost."""
+        """Send a piece to all followers. Raises `LogUnavailable` without a connection; the piece is then lost."""
         for part in _parts(piece):
             self._publish(root, part)
 
@@ -65,23 +70,25 @@ class JetStreamDrafts:
 
     def _send(self, root: str, piece: DraftPiece) -> None:
         data = _ENCODER.encode(piece)
-        if len(data) > self._wire.payload_bytes_max:  # of its name: the server would hang up
+        if (
+            len(data) > self._wire.payload_bytes_max
+        ):  # possible with a very long name; the server would disconnect
             return
-        unhurried = piece.channel == "tool_calls"  # nobody reads along; text leaves at once
+        unhurried = piece.channel == "tool_calls"  # only text is read while it is written
         self._wire.publish(self._layout.draft(root, piece.run), data, unhurried=unhurried)
         if not unhurried:
             self._wire.flush()
 
     @contextlib.asynccontextmanager
     async def follow(self, root: str) -> AsyncIterator[AsyncIterator[DraftPiece]]:
-        """The recent pieces of the family, then the new ones. Raises `LogUnavailable` when entered without a log.
+        """Yield the recent pieces of the family, then new ones. Raises `LogUnavailable` when entered without a log.
 
-        What is published while the connection is down is missing.
+        Pieces that are published while the connection is down are missing.
         """
         reader = _Reader()
         sid = await self._wire.subscribe(self._layout.drafts_of(root), reader.take)
         try:
-            with contextlib.suppress(LogUnavailable):  # the live pieces come all the same
+            with contextlib.suppress(LogUnavailable):  # live pieces come anyway
                 await self._kept()
                 kept = read_all(self._wire, self._layout.drafts, self._layout.drafts_of(root))
                 reader.begin([message.data async for message in kept])
@@ -91,16 +98,17 @@ class JetStreamDrafts:
             reader.close()
 
     async def _kept(self) -> None:
-        """Return when the stream has all that was published before: it takes its messages in one after the other.
+        """Return once the stream has recorded everything published before, because it takes messages in order.
 
-        The message that asks for it cannot be stored, so that no reader comes upon it. Raises `LogUnavailable`.
+        The message that is sent for this has a condition that never holds, so it is not stored. Raises
+        `LogUnavailable`.
         """
         with contextlib.suppress(Refused):
             await store(self._wire, self._layout.drafts_mark, b"", _NEVER)
 
 
 def _parts(piece: DraftPiece) -> Iterator[DraftPiece]:
-    """The piece in as many as it takes for each to fit into a message."""
+    """Split a piece so that each part fits into a message."""
     if len(piece.text) <= PIECE_CHARS_MAX:
         yield piece
         return
@@ -110,16 +118,16 @@ def _parts(piece: DraftPiece) -> Iterator[DraftPiece]:
 
 
 class _Held:
-    """Pieces of one run that continue one another."""
+    """Held pieces of one run that continue one another."""
 
     __slots__ = ("_end", "pieces", "root")
 
     def __init__(self) -> None:
         self.root, self.pieces = "", list[DraftPiece]()
-        self._end = 0  # the offset behind the last of them
+        self._end = 0  # the offset after the last of them
 
     def takes(self, root: str, piece: DraftPiece) -> bool:
-        """Return whether the piece continues them, and they are not too many yet."""
+        """Return whether the piece continues the held ones, and they are not too many yet."""
         if not self.pieces:
             return True
         first = self.pieces[0]
@@ -137,14 +145,14 @@ class _Held:
         self.pieces.append(piece)
 
     def joined(self) -> DraftPiece:
-        """One piece in place of them."""
+        """Return one piece with the text of all."""
         if len(self.pieces) == 1:
             return self.pieces[0]
         return msgspec.structs.replace(self.pieces[0], text="".join(piece.text for piece in self.pieces))
 
 
 class _Reader:
-    """Live pieces, behind the recent ones that the stream kept; a piece that comes both ways is taken once."""
+    """Yields the recorded pieces and then the live ones; a piece that comes both ways is yielded once."""
 
     def __init__(self) -> None:
         self._box = Mailbox[bytes]()

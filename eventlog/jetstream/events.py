@@ -1,7 +1,7 @@
 """Commits in JetStream: conditional appends, batched reads.
 
-The condition of an append is on the exact subject of its commit: on three replicas, writers that do not carry it break
-a condition on a wildcard. One write is one message. Several are one atomic batch, stored whole or not at all.
+The condition of an append is on the exact subject of its commit: on three replicas, a condition on a wildcard is not
+safe from writers without one. One write is one message; several writes are one atomic batch, stored all or none.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ..ports import (
 )
 from . import headers
 from .appends import Appends
+from .driver_deaths import DriverDeaths
 from .follower import Follower, Page
 from .layout import Layout
 from .messages import Outgoing, mark_message, timer_message, wake_message
-from .obituaries import DriverDeaths
 from .seals import Sealer
 from .streams import Message, WrongPosition, read_last, read_page
 from .wire import Refused, Unanswered, Wire
@@ -49,21 +49,21 @@ class JetStreamEvents:
         self._layout = layout
         self._shards = shards
         self._witness = Witness(wire, layout, shards)
-        self._obituaries = DriverDeaths(wire, layout)
+        self._deaths = DriverDeaths(wire, layout)
         self.sealer = Sealer(wire, layout, shards)
         self._appends = [Appends(wire) for _ in range(shards)]
 
     @property
     def shards(self) -> int:
-        """How many shards the namespace has."""
+        """The number of shards of the namespace."""
         return self._shards
 
     async def append(self, *writes: Write) -> tuple[int, ...]:
         """Store all writes or none, and return their positions in order.
 
-        Raises `Conflict` (nothing is stored), `AppendUnsure` (sent, but no answer), `LogUnavailable` (never sent, or
-        nobody took it), `PayloadTooLarge`, `ValueError` for writes of several shards or commits of one subject that
-        expect different positions, and `LogCorrupted` if the log turns out to have lost what was stored.
+        Raises `Conflict` (nothing is stored), `AppendUnsure` (sent, but no reply), `LogUnavailable` (never sent, or no
+        responder), `PayloadTooLarge`, `ValueError` for writes of several shards or commits of one subject that expect
+        different positions, and `LogCorrupted` if the log is found to have lost stored commits.
         """
         if not writes:
             return ()
@@ -79,21 +79,22 @@ class JetStreamEvents:
             raise _unsure(error) from error
         self._witness.saw(shard, max(positions))
         self.sealer.appended(shard, max(positions))
-        self._tell_ends(writes, positions)
+        self._announce_ends(writes, positions)
         return positions
 
-    def _tell_ends(self, writes: tuple[Write, ...], positions: tuple[int, ...]) -> None:
-        """Who does not hear it looks for himself, in some seconds."""
+    def _announce_ends(self, writes: tuple[Write, ...], positions: tuple[int, ...]) -> None:
+        """Publish the ends of runs, at most once; a waiting reader that misses it polls after some seconds."""
         for write, position in zip(writes, positions, strict=True):
             if isinstance(write, CommitWrite) and write.ends:
                 with contextlib.suppress(LogUnavailable):
                     self._wire.publish(self._layout.over(write.subject), b"%d" % position)
 
     async def _store(self, appends: Appends, writes: tuple[Write, ...]) -> tuple[int, ...]:
-        """Timers go last and apart: a wake-up copies its schedule's batch headers, and the last ones are whole.
+        """Store the writes; timers go last, and such a batch is not shared with other appends.
 
-        A schedule is the only message of a shard that is ever removed. The message before it stays, and says that it
-        was there: a position that is missing elsewhere is a loss (`audit`).
+        The server copies the batch headers of a schedule to its wake-up, and only those of the last messages are a
+        complete batch. A schedule is the only kind of message in a shard that is ever removed. The message before it
+        stays and announces it, so that any other missing position is known to be a loss (`audit`).
         """
         timers = sum(isinstance(write, TimerWrite) for write in writes)
         if not timers:
@@ -110,9 +111,9 @@ class JetStreamEvents:
         return tuple(first + order.index(index) for index in range(len(writes)))
 
     def _messages(self, writes: Sequence[Write]) -> tuple[list[Outgoing], Collection[bytes]]:
-        """What is sent, and the subjects of commits.
+        """Return the messages of writes, and the subjects of their commits.
 
-        The condition of a subject is on its first commit in a batch: the server allows no other.
+        The condition of a subject is on its first commit in a batch; the server does not accept further ones.
         """
         messages, subjects = list[Outgoing](), dict[bytes, None]()
         for write in writes:
@@ -147,19 +148,19 @@ class JetStreamEvents:
                 raise ValueError("commits of one subject in one append must expect the same position")
 
     async def _examine(self, refused: Refused, writes: tuple[Write, ...]) -> None:
-        """A subject that stands before a position that was seen has lost commits. Raises `LogCorrupted`."""
-        stands = _position_in(refused)
+        """Raise `LogCorrupted` if a subject now ends before a position that was seen: then it has lost commits."""
+        last = _position_in(refused)
         for write in writes:
-            if isinstance(write, CommitWrite) and stands is not None and stands < write.expected.position:
+            if isinstance(write, CommitWrite) and last is not None and last < write.expected.position:
                 await self._witness.examine(write.subject.shard)
                 async for _ in self.read(write.subject):
                     pass
 
     async def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
-        """All commits behind position `after` that are stored now, in order. Raises `LogUnavailable`, `LogCorrupted`.
+        """Yield all commits after position `after` that are stored now. Raises `LogUnavailable`, `LogCorrupted`.
 
-        A commit that the server cannot read, it skips: `commits.Chain` finds the hole if others follow it, and in any
-        case `LogCorrupted` is raised in the end.
+        The server skips a commit that it cannot read. `commits.Chain` finds the gap if others follow, and in any case
+        `LogCorrupted` is raised at the end.
         """
         more = True
         while more:
@@ -172,11 +173,11 @@ class JetStreamEvents:
             more = page.more
 
     async def page(self, selector: Selector, after: int) -> Page:
-        """The next commits behind `after`. Raises `LogUnavailable`, `LogCorrupted`."""
+        """Return the next commits after `after`. Raises `LogUnavailable`, `LogCorrupted`."""
         await self._witness.settle(selector.shard)
         stream, subject = self._layout.shard(selector.shard), self._layout.selected(selector)
         page = await read_page(self._wire, stream, subject, after)
-        if page.unreadable:  # or removed in the moment between counting and reading
+        if page.unreadable:  # or a schedule was removed between counting and reading
             page = await read_page(self._wire, stream, subject, after)
         commits = [self._stored(selector.shard, message) for message in page.messages]
         if commits:
@@ -185,28 +186,30 @@ class JetStreamEvents:
         return Page(commits, page.more, damage)
 
     def saw(self, stored: Stored) -> None:
-        """Take note that there is such a commit."""
+        """Note that this commit exists."""
         self._witness.saw(stored.subject.shard, stored.position)
 
     async def head(self, subject: Subject) -> Stored | None:
-        """The last commit of the subject, None if it has none. Raises `LogUnavailable`, `LogCorrupted`."""
+        """Return the last commit of the subject, None if it has none. Raises `LogUnavailable`, `LogCorrupted`."""
         await self._witness.settle(subject.shard)
         last = await read_last(self._wire, self._layout.shard(subject.shard), self._layout.subject(subject))
         if last is None:
-            return await self._last_of(subject)  # one that cannot be read is not found either
+            return await self._last_of(
+                subject
+            )  # the server also reports "not found" for one that it cannot read
         stored = Stored(subject, last.position, last.data)
         self.saw(stored)
         return stored
 
     async def _last_of(self, subject: Subject) -> Stored | None:
-        """The last commit, by reading all."""
+        """Return the last commit, by reading all."""
         last = None
         async for stored in self.read(subject):
             last = stored
         return last
 
     async def find(self, shard: int, run: str) -> Subject | None:
-        """The subject of a run of which only the id is known; None if the shard has no such run."""
+        """Return the subject of a run by its id; None if the shard has no such run."""
         await self._witness.settle(shard)
         page = await read_page(
             self._wire, self._layout.shard(shard), self._layout.any_root(shard, run), count=1
@@ -214,13 +217,12 @@ class JetStreamEvents:
         return self._stored(shard, page.messages[0]).subject if page.messages else None
 
     def follow(self, selector: Selector, after: int = 0, *, to_end: bool = False) -> Follower:
-        """Every commit behind `after`, stored or still to come, once and in order, until the iterator is closed.
+        """Yield every commit after `after`, stored or still to come, once and in order, until the iterator is closed.
 
-        With `to_end` those of a run may come late, together with its end. It waits while the log is away. Raises
-        `LogCorrupted` where a commit is lost, and `ConfigError` if the server denies following.
+        With `to_end`, those of a run may come late, together with its end. It waits while the log is unavailable.
+        Raises `LogCorrupted` if a commit is lost, and `ConfigError` if the server denies following.
         """
-        mourned = self._obituaries if to_end else None
-        return Follower(self._wire, self._layout, self, selector, after, mourned)
+        return Follower(self._wire, self._layout, self, selector, after, self._deaths if to_end else None)
 
     def _stored(self, shard: int, message: Message) -> Stored:
         return Stored(self._layout.parse(shard, message.subject), message.position, message.data)
@@ -237,17 +239,17 @@ def _shard_of(write: Write) -> int:
 
 
 def _unsure(error: LogUnavailable) -> AppendUnsure:
-    return AppendUnsure(f"whether the append is stored is unknown: {error}")
+    return AppendUnsure(f"the outcome of the append is unknown: {error}")
 
 
 def _position_in(refused: Refused) -> int | None:
-    """Where the subject stands, if the server says so."""
+    """Return the last position of the subject, if the server's error has it."""
     match = _STANDS.search(refused.description)
     return int(match[1]) if isinstance(refused, WrongPosition) and match else None
 
 
 def _damage(selector: Selector, commits: list[Stored], unreadable: int) -> LogCorrupted:
-    """What is wrong with a selection in which the server cannot read some commits."""
+    """Return the error for a selection in which the server cannot read some commits."""
     expected = f"{unreadable} of the commits stored there cannot be read"
     match selector:
         case Subject(id=run):
@@ -259,9 +261,9 @@ def _damage(selector: Selector, commits: list[Stored], unreadable: int) -> LogCo
 
 
 def _first_missing(commits: list[Stored]) -> int:
-    """The first revision that is missing in or behind these commits of one run; 0 if that is unknown."""
+    """Return the first revision that is missing in or after these commits of one run; 0 if unknown."""
     missing = 0
-    with contextlib.suppress(ValueError):  # no commits of foldlog
+    with contextlib.suppress(ValueError):  # not commits of foldlog
         for commit in (decode(stored.data) for stored in commits):
             if missing and commit.rev != missing:
                 break
@@ -270,7 +272,7 @@ def _first_missing(commits: list[Stored]) -> int:
 
 
 def _explained(refused: Refused, writes: tuple[Write, ...]) -> FoldlogError:
-    """What a refused append raises."""
+    """Return the error to raise for a refused append."""
     commits = [write for write in writes if isinstance(write, CommitWrite)]
     if isinstance(refused, WrongPosition):
         named = ", ".join(f"{c.subject.kind} {c.subject.id} at {c.expected.position}" for c in commits)

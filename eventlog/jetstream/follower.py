@@ -1,11 +1,11 @@
-"""Following a log without a consumer: the server's republished messages, and reads for whatever they lack.
+"""Following a log without a consumer: the server's republished messages, plus reads of what they miss.
 
-Republished messages come at most once. A follower therefore reads from where it stands when it begins, after the
-connection broke, when it fell behind, when a message names a predecessor that it has not seen, and when nothing came
-for a while. It knows by position what it has, so nothing is yielded twice.
+The server republishes each stored commit as a core message, at most once. A follower therefore reads from its last
+position when it begins, after the connection broke, when its inbox overflowed, when a message names a predecessor that
+it has not seen, and when nothing came for a while. It knows by position which commits it has, so none is yielded twice.
 
-Who waits for the end of a run need not be woken by each of its commits: instead of them he hears at which position it
-ended, and reads.
+A reader that waits only for the end of a run should not be woken by each commit. It subscribes to the announcements of
+ends instead, which have the position of the last commit, and then reads.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ import msgspec
 from ..errors import LogCorrupted, LogUnavailable
 from ..ports import Selector, Stored, Subject
 from . import headers
+from .driver_deaths import DriverDeaths
 from .layout import Layout
 from .mailbox import Mailbox
-from .obituaries import DriverDeaths
 from .wire import Wire
 
 IDLE_S = 5.0
-"""How long a follower trusts silence, and in a cluster also what it got, before it reads."""
+"""The time, in seconds, after which a silent follower reads; in a cluster, also one that got messages."""
 POLL_S = 0.1
-"""How often one reads what is not republished: lanes and keys."""
+"""The interval of reads, in seconds, for subjects that are not republished: lanes and keys."""
 BEHIND_MAX = 20_000
-"""How many messages may wait for a slow reader before they are dropped, to be read later."""
+"""The most messages that wait for a slow reader; then they are dropped, and read later."""
 HOLE_WAITS_S = (0.0, 0.01, 0.05, 0.2, 0.5)
-"""How long to wait for a missing commit before each read. Then it is lost, and who verifies the chain says so."""
+"""The waits before reads for a missing commit, in seconds. After them it is lost, which the chain will show."""
 
 _RETRY_S = 0.05
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some commits in order; `more` says that others follow, `damage` that others are there and cannot be read."""
+    """Commits in order. `more`: others follow; `damage`: others are there but cannot be read."""
 
     commits: list[Stored]
     more: bool
@@ -47,26 +47,26 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Source(Protocol):
-    """Where a follower reads."""
+    """The log from which a follower reads."""
 
     async def page(self, selector: Selector, after: int) -> Page:
-        """The next commits behind `after`. Raises `LogUnavailable`, `LogCorrupted`."""
+        """Return the next commits after `after`. Raises `LogUnavailable`, `LogCorrupted`."""
         ...
 
     def saw(self, stored: Stored) -> None:
-        """Take note of a commit that came by itself."""
+        """Note a commit that was republished."""
         ...
 
 
 class _Live(msgspec.Struct, frozen=True):
-    """A commit as it was republished, with the position of its predecessor on the same subject."""
+    """A republished commit, with the position of its predecessor on the same subject."""
 
     stored: Stored
     previous: int
 
 
 class _Inbox(Mailbox[tuple[bytes, bytes, bytes]]):
-    """What was republished (subject, header, data). `stale` says that something may be missing in it."""
+    """Republished messages (subject, header, data). `stale`: some may be missing."""
 
     stale = True
 
@@ -84,9 +84,9 @@ class _Inbox(Mailbox[tuple[bytes, bytes, bytes]]):
 class Follower:
     """The iterator that `follow` returns. Cancelling a wait loses nothing; `aclose` ends the subscription.
 
-    `_floor` is the position up to which everything was seen. On a single server, what is republished comes in order and
-    without gaps between two breaks of the connection, so every message raises it. In a cluster the way between two
-    servers can lose some silently: there only reads raise it, and `_above` holds what was yielded beyond it.
+    `_floor` is the position up to which everything was seen. A single server republishes in order and without gaps
+    while the connection is up, so every message raises the floor. In a cluster, messages between two servers can be
+    lost silently: there only reads raise it, and `_above` has the positions that were yielded beyond it.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class Follower:
         source: Source,
         selector: Selector,
         after: int,
-        obituaries: DriverDeaths | None = None,
+        deaths: DriverDeaths | None = None,
     ) -> None:
-        """With `obituaries` it waits for the end of the run."""
+        """`deaths` is given to wait only for the end of the run."""
         self._wire, self._layout, self._source, self._selector = wire, layout, source, selector
-        self._obituaries = obituaries if isinstance(selector, Subject) and selector.kind == "run" else None
-        self._to_end = self._obituaries is not None
+        self._deaths = deaths if isinstance(selector, Subject) and selector.kind == "run" else None
+        self._to_end = self._deaths is not None
         self._floor = after
         self._above: dict[Subject, int] = {}
         self._ready: deque[Stored] = deque()
@@ -118,10 +118,10 @@ class Follower:
         return self
 
     async def __anext__(self) -> Stored:
-        """The next commit.
+        """Return the next commit.
 
-        Raises `LogCorrupted` where one is lost, `ConfigError` if the server denies following, and `LogUnavailable` only
-        when the log was closed.
+        Raises `LogCorrupted` if one is lost, `ConfigError` if the server denies following, and `LogUnavailable` only
+        if the log was closed.
         """
         while not self._ready:
             if self._closed:
@@ -137,7 +137,7 @@ class Follower:
         return self._ready.popleft()
 
     async def aclose(self) -> None:
-        """Yield nothing more."""
+        """End the iterator and its subscriptions."""
         self._closed = True
         self._ready.clear()
         if self._end is not None:
@@ -159,9 +159,9 @@ class Follower:
         inbox, ending = self._inbox, contextlib.ExitStack()
         if self._republished:
             ending.callback(self._wire.unsubscribe, await self._wire.subscribe(self._heard_on(), inbox.take))
-        if self._obituaries is not None and isinstance(self._selector, Subject):
-            self._obituaries.add(self._selector.root, inbox.doubt)
-            ending.callback(self._obituaries.discard, self._selector.root, inbox.doubt)
+        if self._deaths is not None and isinstance(self._selector, Subject):
+            self._deaths.add(self._selector.root, inbox.doubt)
+            ending.callback(self._deaths.discard, self._selector.root, inbox.doubt)
         self._wire.on_down.add(inbox.doubt)
         ending.callback(self._wire.on_down.discard, inbox.doubt)
         self._end = weakref.finalize(self, _end, asyncio.get_running_loop(), ending)
@@ -173,8 +173,8 @@ class Follower:
         return b"live." + self._layout.selected(self._selector)
 
     async def _catch_up(self) -> None:
-        """Read one page behind the floor."""
-        self._inbox.stale = False  # it may be set again while the read is under way
+        """Read one page after the floor."""
+        self._inbox.stale = False  # before the read, because it may be set again during it
         try:
             page = await self._source.page(self._selector, self._floor)
         except BaseException:
@@ -189,7 +189,7 @@ class Follower:
         self._read_at = asyncio.get_running_loop().time()
 
     async def _take_live(self) -> None:
-        """Take what was republished, up to a hole."""
+        """Take republished commits, up to a gap."""
         while self._inbox.items:
             live = self._parse(*self._inbox.items[0])
             if self._lacks(live.previous, live.stored) and (wait_s := next(self._waits, None)) is not None:
@@ -202,7 +202,7 @@ class Follower:
             self._inbox.stale = True
 
     async def _take_end(self) -> None:
-        """Read as far as it was told, unless that is in vain."""
+        """Read up to the announced end, with a limited number of attempts."""
         if self._floor < int(self._inbox.items[0][2]) and (wait_s := next(self._waits, None)) is not None:
             await asyncio.sleep(wait_s)
             self._inbox.stale = True
@@ -235,6 +235,6 @@ class Follower:
 
 
 def _end(loop: asyncio.AbstractEventLoop, ending: contextlib.ExitStack) -> None:
-    """End a follower's subscriptions, also when it was forgotten and is collected by whatever thread."""
+    """End a follower's subscriptions, even if it is garbage-collected, in any thread."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(ending.close)

@@ -1,10 +1,9 @@
-"""What the log is made of in JetStream: the names of streams and subjects, and the streams' configurations.
+"""The layout of a log in JetStream: the names of streams and subjects, and the streams' configurations.
 
-A shard is one stream, so that everything a batch changes lies in one: commits (`run.<root>.<run>`, `lane.<id>`,
-`key.<id>`, `breaker.<id>`), wake-ups (`wake.<agent>.<run>`), the schedules of timers (`timer.<run>.<id>`) and the
-wake-ups that they become (`due.<agent>.<run>`), all below `fl.<namespace>.<shard>`. Commits of runs are published
-again on `live.fl...` for whoever follows. Leases and drafts lie in memory, artifacts and snapshots in file streams of
-their own.
+A shard is one stream, because an atomic batch must be within one: commits (`run.<root>.<run>`, `lane.<id>`, `key.<id>`,
+`breaker.<id>`, `slots.<id>`), wake-ups (`wake.<agent>.<run>`), the schedules of timers (`timer.<run>.<id>`) and the
+wake-ups that they become (`due.<agent>.<run>`), all below `fl.<namespace>.<shard>`. Commits of runs are republished on
+`live.fl...` for followers. Leases and drafts are in memory streams, artifacts and snapshots in separate file streams.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from ..ports import Family, Lease, Selector, Shard, Subject, Timer, Wakeup
 SHARDS_KEY = "foldlog.shards"
 DRAFT_KEPT_S = 120
 DRAFT_BYTES_MAX = 64 * 1024 * 1024
-UNHEARD = "that a worker died is not heard here, and found out when its lease ends"
-"""What it means where `died` may not be listened to."""
+UNHEARD = "the death of a worker is noticed only when its lease expires"
+"""The consequence if the server denies a subscription to `died`."""
 
 _S = 1_000_000_000  # JetStream counts durations in nanoseconds
 
 
 class Layout:
-    """The names of one namespace. Raises `ConfigError` for names that are none; subjects are bytes, as on the wire."""
+    """The names of one namespace. Raises `ConfigError` for invalid names; subjects are bytes, as on the wire."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = check_name("the namespace", namespace)
@@ -40,17 +39,17 @@ class Layout:
         self.draft = lru_cache(maxsize=1024)(self._draft)
 
     def inbox(self, role: str) -> bytes:
-        """What the subjects of answers begin with. Raises `ConfigError` for a role that is not a name."""
+        """Return the prefix of reply subjects. Raises `ConfigError` for an invalid role."""
         return f"_INBOX.{self.namespace}.{check_name('the role', role)}".encode()
 
     def shard(self, shard: int) -> str:
-        """The stream of a shard. Raises `ValueError` for a number that is none."""
+        """Return the name of a shard's stream. Raises `ValueError` for an invalid number."""
         if not 0 <= shard < SHARDS_MAX:
             raise ValueError(f"there is no shard {shard}")
         return f"FL_{self.namespace}_{shard:02x}"
 
     def prefix(self, shard: int) -> str:
-        """What all subjects of a shard begin with."""
+        """Return the prefix of all subjects of a shard."""
         return f"fl.{self.namespace}.{shard:02x}"
 
     def _subject(self, subject: Subject) -> bytes:
@@ -60,7 +59,7 @@ class Layout:
         return f"{self.prefix(subject.shard)}.{subject_token(subject)}".encode()
 
     def selected(self, selector: Selector) -> bytes:
-        """The subject, maybe with wildcards, that covers what the selector selects."""
+        """Return the subject, perhaps with wildcards, that matches what the selector selects."""
         match selector:
             case Subject():
                 return self.subject(selector)
@@ -70,24 +69,24 @@ class Layout:
                 return f"{self.prefix(shard)}.run.>".encode()
 
     def over(self, subject: Subject) -> bytes:
-        """Where it is said that a run has ended."""
+        """Return the subject on which the end of a run is announced."""
         self.subject(subject)  # checks the names
         return f"live.{self.prefix(subject.shard)}.over.{subject.root}.{subject.id}".encode()
 
     def _parse(self, shard: int, subject: bytes) -> Subject:
-        """The subject of the log that lies on a subject of NATS. Raises `ValueError` for anything else."""
+        """Return the log subject of a NATS subject. Raises `ValueError` for any other NATS subject."""
         return parse_subject_token(shard, subject.decode().partition(f"{self.prefix(shard)}.")[2])
 
     def any_root(self, shard: int, run: str) -> bytes:
-        """Selects a run whatever its root."""
+        """Return the subject that matches a run with any root."""
         return f"{self.prefix(shard)}.run.*.{check_name('the run', run)}".encode()
 
     def wake(self, wakeup: Wakeup) -> bytes:
-        """Where a wake-up is sent."""
+        """Return the subject of a wake-up."""
         return self._of_agent("wake", wakeup)
 
     def due(self, wakeup: Wakeup) -> bytes:
-        """Where a timer sends its wake-up."""
+        """Return the subject to which a timer sends its wake-up."""
         return self._of_agent("due", wakeup)
 
     def _of_agent(self, kind: str, wakeup: Wakeup) -> bytes:
@@ -95,90 +94,90 @@ class Layout:
         return f"{self.prefix(wakeup.shard)}.{kind}.{agent}.{run}".encode()
 
     def timer(self, timer: Timer) -> bytes:
-        """Where the schedule of a timer lies. The id may be any text."""
+        """Return the subject of a timer's schedule. The timer's id may be any text."""
         wakeup = timer.wakeup
         run = check_name("the run", wakeup.run)
         return f"{self.prefix(wakeup.shard)}.timer.{run}.{digest_of(timer.id)[:32]}".encode()
 
     def everything(self, shard: int) -> bytes:
-        """Selects all messages of a shard."""
+        """Return the subject that matches all messages of a shard."""
         return f"{self.prefix(shard)}.>".encode()
 
     def seal(self, shard: int) -> bytes:
-        """Where the seals of a shard lie."""
+        """Return the subject of a shard's seals."""
         return f"artifact.{self.namespace}.seal.{shard:02x}".encode()
 
     def loss(self, stream: str) -> bytes:
-        """Where it is said which positions of a stream are known to be gone."""
+        """Return the subject of the accepted losses of a stream."""
         return f"artifact.{self.namespace}.loss.{stream}".encode()
 
     @property
     def all_artifacts(self) -> bytes:
-        """Selects all that lies among the artifacts."""
+        """The subject that matches everything in the artifacts' stream."""
         return f"artifact.{self.namespace}.>".encode()
 
     def mark(self, shard: int) -> bytes:
-        """Where it is said that a schedule follows which was stored alone."""
+        """Return the subject of the mark before a schedule that is stored alone."""
         return f"{self.prefix(shard)}.mark".encode()
 
     def lease(self, lease: Lease) -> bytes:
-        """Where a lease lies."""
+        """Return the subject of a lease."""
         return self.lease_of(lease.run, lease.worker, lease.epoch)
 
     def lease_of(self, run: str, worker: str, epoch: int) -> bytes:
-        """Where the lease of a worker on a run in an epoch lies."""
+        """Return the subject of the lease of a worker on a run in an epoch."""
         return f"{self.leases_prefix(worker)}.run.{check_name('the run', run)}.{epoch}".encode()
 
     def present(self, worker: str) -> bytes:
-        """Where it says which agents a worker serves that is there and has not said goodbye."""
+        """Return the subject with the agents that a worker serves; it is emptied when the worker leaves."""
         return f"{self.leases_prefix(worker)}.here".encode()
 
     @property
     def everybody_present(self) -> bytes:
-        """The same of all workers."""
+        """The subject that matches `present` of all workers."""
         return f"lease.{self.namespace}.*.here".encode()
 
     def leases_prefix(self, worker: str) -> str:
-        """What everything about a worker begins with."""
+        """Return the prefix of all subjects of a worker."""
         return f"lease.{self.namespace}.{check_name('the worker', worker)}"
 
     def alive(self, worker: str) -> bytes:
-        """Where a worker that is there answers."""
+        """Return the subject on which a present worker replies."""
         return f"alive.{self.namespace}.{check_name('the worker', worker)}".encode()
 
     def _draft(self, root: str, run: str) -> bytes:
-        """Where the drafts of a run are published."""
+        """Return the subject of a run's drafts."""
         return f"draft.{self.namespace}.{check_name('the root', root)}.{check_name('the run', run)}".encode()
 
     @property
     def drafts_mark(self) -> bytes:
-        """A subject of the drafts' stream that no family has."""
+        """A subject of the drafts' stream that does not belong to any family."""
         return f"draft.{self.namespace}.mark".encode()
 
     def drafts_of(self, root: str) -> bytes:
-        """Selects the drafts of a family."""
+        """Return the subject that matches the drafts of a family."""
         return f"draft.{self.namespace}.{check_name('the root', root)}.*".encode()
 
     def chunk(self, digest: str, index: int, count: int) -> bytes:
-        """Where a chunk of an artifact lies."""
+        """Return the subject of a chunk of an artifact."""
         return f"artifact.{self.namespace}.{digest}.{count}.{index}".encode()
 
     def chunks_of(self, digest: str) -> bytes:
-        """Selects the chunks of an artifact."""
+        """Return the subject that matches the chunks of an artifact."""
         return f"artifact.{self.namespace}.{check_name('the digest', digest)}.>".encode()
 
     def snapshot(self, run: str, digest: str, index: int, count: int) -> bytes:
-        """Where a chunk of a run's snapshot lies."""
+        """Return the subject of a chunk of a run's snapshot."""
         return f"snapshot.{self.namespace}.{check_name('the run', run)}.{digest}.{count}.{index}".encode()
 
     def snapshots_of(self, run: str) -> bytes:
-        """Selects all chunks of a run's snapshots."""
+        """Return the subject that matches all chunks of a run's snapshots."""
         return f"snapshot.{self.namespace}.{check_name('the run', run)}.>".encode()
 
     # ---- configurations, as the API of JetStream takes them
 
     def shard_config(self, shard: int, shards: int, replicas: int) -> dict[str, Any]:
-        """The stream of a shard."""
+        """Return the configuration of a shard's stream."""
         prefix = self.prefix(shard)
         return {
             "name": self.shard(shard),
@@ -195,16 +194,16 @@ class Layout:
         }
 
     def artifacts_config(self, shards: int, replicas: int) -> dict[str, Any]:
-        """The stream of the artifacts. It also says how many shards there are, should they all be gone."""
+        """Return that of the artifacts' stream. It also has the number of shards, in case all of them are lost."""
         config = _bytes_config(self.artifacts, f"artifact.{self.namespace}.>", replicas)
         return {**config, "metadata": {SHARDS_KEY: str(shards)}}
 
     def snapshots_config(self, replicas: int) -> dict[str, Any]:
-        """The stream of the snapshots. As many replicas as the log, so that it is there whenever the log is."""
+        """Return that of the snapshots' stream; with as many replicas as the log, so that it is as available."""
         return _bytes_config(self.snapshots, f"snapshot.{self.namespace}.>", replicas)
 
     def leases_config(self, replicas: int) -> dict[str, Any]:
-        """The stream of the leases: the last word on each, until its time is over."""
+        """Return that of the leases' stream: the last message of each lease, until its time to live ends."""
         return {
             "name": self.leases,
             "subjects": [f"lease.{self.namespace}.>"],
@@ -218,7 +217,7 @@ class Layout:
         }
 
     def drafts_config(self) -> dict[str, Any]:
-        """The stream of the drafts: never replicated, since a lost draft is not a loss."""
+        """Return that of the drafts' stream: not replicated, because drafts may be lost."""
         return {
             "name": self.drafts,
             "subjects": [f"draft.{self.namespace}.>"],
@@ -232,7 +231,7 @@ class Layout:
         }
 
     def consumer_config(self, shard: int, agent: str, ack_wait_s: float) -> dict[str, Any]:
-        """The shared consumer of an agent's wake-ups in a shard (W16)."""
+        """Return that of the shared consumer of an agent's wake-ups in a shard (W16)."""
         name, prefix = check_name("the agent", agent), self.prefix(shard)
         return {
             "name": name,
@@ -247,7 +246,7 @@ class Layout:
         }
 
     def presence_config(self, worker: str, gone_after_s: float) -> dict[str, Any]:
-        """A consumer that never gets a message, and that the server deletes soon after its worker's connection ends."""
+        """Return that of a consumer without messages, which the server deletes soon after the worker disconnects."""
         return {
             "name": worker,
             "deliver_subject": self.alive(worker).decode(),

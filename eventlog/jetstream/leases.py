@@ -1,13 +1,14 @@
-"""Leases in memory: which worker drives which run, and which worker vanished.
+"""Leases in memory: which worker drives which run, and which worker died.
 
-A lease is a message with a time to live, in a stream in memory: a hint, which a restart of the server may forget
-(W17).
+A lease is a message with a time to live in a memory stream. It is only a hint, which the server may forget when it
+restarts (W17): the claim in the log is the fence, and a wrong hint costs a fenced worker, never correctness.
 
-Waiting for a lease to expire takes seconds, so deaths are detected by the server. Each worker has a consumer that
-never gets a message, and that the server deletes as soon as the worker's connection is gone. Its advisory is the news
-of a death. The connection may only have broken, so each worker that hears it asks for the missing one until that one
-has had the time to reconnect (`alive`), and only then ends its leases and tells the others. Each lease is ended under
-a condition, so that of many workers that hear of a death exactly one reports each lease.
+Waiting for a lease to expire takes seconds, so the server detects deaths. Each worker has a consumer that never gets a
+message, and that the server deletes as soon as the worker's connection is gone; its advisory is the news of a possible
+death. The connection may only have broken, so each worker that receives the advisory sends requests to the missing one
+(`alive`) until that one has had enough time to reconnect, measured in round trips. Only then it ends the leases, and
+announces each (`died`). Each lease is ended with an expected position, so that of all workers that detect a death
+exactly one reports each lease.
 """
 
 from __future__ import annotations
@@ -34,16 +35,15 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 GONE_AFTER_S = 0.005
-"""How long a worker's connection may be gone before the server tells of it."""
+"""The time, in seconds, that a worker's connection may be gone before the server reports it."""
 SECOND_LOOK_S = 0.02
-"""How long after that whoever hears it looks once more: a worker that was only cut off is back by then."""
+"""The shortest time, in seconds, that a missing worker gets to reconnect."""
 RECONNECT_ROUND_TRIPS = 4
-"""How many round trips it takes to connect again. Where one takes long, a worker has so much more time to be back."""
+"""The round trips of a reconnect; a missing worker gets this many times the slowest one in addition."""
 GRACE_S = 5.0
-"""How long, after this process itself was disconnected, others get to come back before they count as dead."""
-
+"""The time, in seconds, that other workers get to reconnect after this process itself was disconnected."""
 _DISCONNECTS = b"$SYS.ACCOUNT.*.DISCONNECT"
-"""What the system account tells of connections that ended, if the workers' account imports it."""
+"""The system account's events about closed connections, if the workers' account imports them."""
 _RECHECK_S = 0.1
 _RETRY_S = 0.1
 _FAREWELL_S = 1.0
@@ -63,7 +63,7 @@ class _Disconnect(msgspec.Struct, frozen=True):
 
 
 class JetStreamLeases:
-    """`Leases` in a stream in memory. A single server forgets it when it restarts; it is then made again."""
+    """`Leases` in a memory stream. A single server forgets it when it restarts; it is then created again."""
 
     def __init__(self, wire: Wire, layout: Layout, namespace: Namespace) -> None:
         self._wire, self._layout, self._namespace = wire, layout, namespace
@@ -74,22 +74,22 @@ class JetStreamLeases:
         self._patient_until = asyncio.get_running_loop().time() + GRACE_S
 
     async def vouch(self, lease: Lease, ttl_s: float) -> None:
-        """The lease holds for the next `ttl_s` seconds (at least 1). Raises `LogUnavailable`."""
+        """Set or renew the lease for the next `ttl_s` seconds (at least 1). Raises `LogUnavailable`."""
         ttl = b"%dms" % int(max(ttl_s, _TTL_S_MIN) * 1000)
         header = headers.build((headers.TTL, ttl))
         subject, data = self._layout.lease(lease), _ENCODER.encode(lease)
         await self._insist(lambda: store(self._wire, subject, data, header))
 
     async def end(self, lease: Lease) -> None:
-        """The drive is over. Raises `LogUnavailable`."""
+        """End the lease. Raises `LogUnavailable`."""
         subject, header = self._layout.lease(lease), headers.build(_TOMBSTONE)
         await self._insist(lambda: store(self._wire, subject, b"", header))
 
     async def live(self, run: str, worker: str, epoch: int) -> bool:
-        """Return whether this holder vouches for this run and epoch; up to 0.3 s late. Raises `LogUnavailable`.
+        """Return whether the worker has a lease on this run and epoch; up to 0.3 s late. Raises `LogUnavailable`.
 
-        Right after a reconnect, silence may mean that the holder has not had the time to say it again: it counts as
-        alive, unless it has said that it ended.
+        Right after a reconnect, the worker may not have had the time to renew the lease: it then counts as alive,
+        unless it has ended the lease.
         """
         subject = self._layout.lease_of(run, worker, epoch)
         last = await self._insist(lambda: read_last(self._wire, self._layout.leases, subject))
@@ -98,7 +98,7 @@ class JetStreamLeases:
         return last.data != b""
 
     async def _insist(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Once more if the stream was forgotten."""
+        """Repeat the attempt once, if the server has forgotten the stream."""
         try:
             return await attempt()
         except NoResponders:
@@ -107,9 +107,9 @@ class JetStreamLeases:
 
     @contextlib.asynccontextmanager
     async def presence(self, worker: str, agents: frozenset[str] = frozenset()) -> AsyncIterator[None]:
-        """While open, the worker counts as there; leaving it ends its leases without news.
+        """Announce the worker while the context is open; leaving it ends its leases without a report.
 
-        A name may be present once at a time. Raises `LogUnavailable` when entered without a log.
+        A name may be present only once at a time. Raises `LogUnavailable` when entered without a log.
         """
         appearing = _Repeated(self._wire, lambda: self._appear(worker, agents))
         sid = await self._wire.subscribe(self._layout.alive(worker), self._answer)
@@ -118,7 +118,7 @@ class JetStreamLeases:
             with appearing:
                 yield
         finally:
-            if self._wire.is_up:  # else the server has seen the connection go
+            if self._wire.is_up:  # otherwise the server has noticed the disconnect
                 with anyio.move_on_after(_FAREWELL_S, shield=True), contextlib.suppress(LogUnavailable):
                     await self._leave(worker)
             self._wire.unsubscribe(sid)
@@ -128,9 +128,9 @@ class JetStreamLeases:
             self._wire.publish(reply)
 
     async def served(self) -> frozenset[str]:
-        """Return the agents whose wake-ups are taken by workers that are there now. Raises `LogUnavailable`.
+        """Return the agents whose wake-ups are taken by workers that are present now. Raises `LogUnavailable`.
 
-        A worker that said that it is there is asked whether it still is; where that is not allowed, it counts as there.
+        Each announced worker gets a request; if the server denies requests to workers, it counts as present.
         """
         present = await self._insist(self._present)
         answers = await asyncio.gather(*(self._still_there(worker) for worker in present))
@@ -138,7 +138,7 @@ class JetStreamLeases:
         return frozenset().union(*alive)
 
     async def _present(self) -> dict[str, list[str]]:
-        """What each worker that has not said goodbye serves."""
+        """Return the agents that each announced worker serves."""
         messages = read_all(self._wire, self._layout.leases, self._layout.everybody_present)
         return {
             message.subject.split(b".")[2].decode(): _SERVES.decode(message.data)
@@ -160,40 +160,39 @@ class JetStreamLeases:
         await self._wire.api(f"CONSUMER.CREATE.{self._layout.leases}.{worker}", body, Done)
 
     async def _leave(self, worker: str) -> None:
-        """First the leases, then the consumer: who hears of its end finds nothing."""
+        """End the leases first and then the consumer, so that nothing is left when its end is reported."""
         everything = {"filter": f"{self._layout.leases_prefix(worker)}.>"}
         await self._wire.api(f"STREAM.PURGE.{self._layout.leases}", everything, Done)
         await self._wire.api(f"CONSUMER.DELETE.{self._layout.leases}.{worker}", None, Done)
 
     @contextlib.asynccontextmanager
     async def deaths(self) -> AsyncIterator[AsyncIterator[Lease]]:
-        """The leases of workers whose connection ended without a word, also before this was entered.
+        """Yield the leases of workers whose connection ended unexpectedly, even before this was entered.
 
-        An account that imports `$SYS.ACCOUNT.<itself>.DISCONNECT` hears of connections that bear a worker's name some
-        milliseconds earlier, and in a cluster also when the server that kept the worker's consumer is gone.
-
+        An account that imports `$SYS.ACCOUNT.<itself>.DISCONNECT` is informed some milliseconds earlier of connections
+        with a worker's name, and in a cluster even if the server with the worker's consumer died too.
         Raises `LogUnavailable` when entered without a log.
         """
-        coroner = DeathWatch(self._wire, self._layout)
-        scanning = _Repeated(self._wire, lambda: self._insist(coroner.scan))
+        watch = DeathWatch(self._wire, self._layout)
+        scanning = _Repeated(self._wire, lambda: self._insist(watch.scan))
         async with contextlib.AsyncExitStack() as stack:
             for subject, handler, without in (
-                (self._layout.died, coroner.heard, UNHEARD),
-                (self._layout.gone, coroner.told, UNHEARD),
-                (_DISCONNECTS, coroner.disconnected, ""),  # silent, or denied, in most set-ups
+                (self._layout.died, watch.lease_ended, UNHEARD),
+                (self._layout.gone, watch.consumer_deleted, UNHEARD),
+                (_DISCONNECTS, watch.disconnected, ""),  # most accounts do not import it, or deny it
             ):
                 sid = self._wire.listen_if_allowed(subject, handler, without)
                 stack.callback(self._wire.unsubscribe, sid)
             await self._wire.until_up()
             await self._wire.barrier()
-            stack.callback(coroner.close)
+            stack.callback(watch.close)
             stack.enter_context(scanning)
             scanning.start()
-            yield coroner
+            yield watch
 
 
 async def _answers(wire: Wire, layout: Layout, worker: str) -> bool:
-    """Return whether the worker's connection lives. Raises `LogUnavailable`, `ConfigError` (denied)."""
+    """Return whether the worker is connected. Raises `LogUnavailable`, `ConfigError` (denied)."""
     try:
         await wire.request(layout.alive(worker))
     except NoResponders:
@@ -202,7 +201,7 @@ async def _answers(wire: Wire, layout: Layout, worker: str) -> bool:
 
 
 class _Repeated:
-    """Something to be done again after each reconnect, until it is done; in the background."""
+    """An action in the background that is repeated after each reconnect, with retries until it succeeds."""
 
     def __init__(self, wire: Wire, act: Callable[[], Awaitable[None]]) -> None:
         self._wire, self._act = wire, act
@@ -228,17 +227,17 @@ class _Repeated:
             except LogUnavailable:
                 await asyncio.sleep(_RETRY_S)
             except ConfigError:
-                _log.exception("workers can neither be seen nor see each other")
+                _log.exception("workers can neither announce themselves nor detect the death of others")
                 return None
 
 
 class DeathWatch:
-    """The iterator of `deaths`: hears that a worker's consumer is gone, and finds out what that means."""
+    """The iterator of `deaths`: confirms the death of a worker whose consumer is gone, and ends its leases."""
 
     def __init__(self, wire: Wire, layout: Layout) -> None:
         self._wire, self._layout = wire, layout
         self._leases = Mailbox[Lease]()
-        self._inquests: set[asyncio.Task[None]] = set()
+        self._checks: set[asyncio.Task[None]] = set()
         self._patient_until = 0.0
         self._closed = False
         wire.on_up.add(self._be_patient)
@@ -254,48 +253,48 @@ class DeathWatch:
         return self._leases.items.popleft()
 
     def close(self) -> None:
-        """Tell of nobody more."""
+        """End the iterator."""
         self._closed = True
         self._wire.on_up.discard(self._be_patient)
-        for task in self._inquests:
+        for task in self._checks:
             task.cancel()
         self._leases.wake()
 
-    def told(self, subject: bytes, _reply: bytes, _header: bytes, _data: bytes) -> None:
-        """The server deleted the consumer of a worker."""
-        self._inquire(subject.rpartition(b".")[2].decode())
+    def consumer_deleted(self, subject: bytes, _reply: bytes, _header: bytes, _data: bytes) -> None:
+        """Handle the advisory that the server deleted the consumer of a worker."""
+        self._check(subject.rpartition(b".")[2].decode())
 
     def disconnected(self, _subject: bytes, _reply: bytes, _header: bytes, data: bytes) -> None:
-        """A connection ended; its name may be that of a worker."""
+        """Handle the end of a connection, whose name may be that of a worker."""
         name = msgspec.json.decode(data, type=_Disconnect).client.name
         if name:
-            self._inquire(name)
+            self._check(name)
 
-    def heard(self, _subject: bytes, _reply: bytes, _header: bytes, data: bytes) -> None:
-        """Somebody ended a lease of a dead worker; maybe this coroner."""
+    def lease_ended(self, _subject: bytes, _reply: bytes, _header: bytes, data: bytes) -> None:
+        """Report a dead worker's lease that a process, perhaps this one, has ended."""
         self._leases.post(_DECODER.decode(data))
 
     async def scan(self) -> None:
-        """Look at every worker that has not said goodbye."""
+        """Check every announced worker."""
         async for message in read_all(self._wire, self._layout.leases, self._layout.everybody_present):
-            self._inquire(message.subject.split(b".")[2].decode())
+            self._check(message.subject.split(b".")[2].decode())
 
     def _be_patient(self) -> None:
         self._patient_until = asyncio.get_running_loop().time() + GRACE_S
 
-    def _inquire(self, worker: str) -> None:
+    def _check(self, worker: str) -> None:
         task = asyncio.ensure_future(self._confirm(worker))
-        self._inquests.add(task)
-        task.add_done_callback(self._inquests.discard)
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
 
     async def _confirm(self, worker: str) -> None:
-        # What is not found out now will be after the reconnect; and a connection may have a name that no worker has.
+        # A check that fails now is repeated after the reconnect; and a connection's name may not be that of a worker.
         with contextlib.suppress(LogUnavailable, ConfigError):
             if await self._gone(worker):
                 await self._end_leases(worker)
 
     async def _gone(self, worker: str) -> bool:
-        """Return whether nobody answers for the worker, now and for as long as it would take it to come back."""
+        """Return whether the worker does not reply, now and during the time that it needs to reconnect."""
         loop = asyncio.get_running_loop()
         began_at, slowest_s = loop.time(), 0.0
         while True:
@@ -316,18 +315,18 @@ class DeathWatch:
             message async for message in read_all(self._wire, self._layout.leases, everything) if message.data
         ]
         present = [message for message in messages if message.subject == self._layout.present(worker)]
-        if present:  # else it said goodbye
-            await asyncio.gather(*(self._tell(message) for message in messages if message not in present))
+        if present:  # otherwise it left in an orderly way
+            await asyncio.gather(*(self._announce(message) for message in messages if message not in present))
             await self._take(present[0])
 
-    async def _tell(self, message: Message) -> None:
+    async def _announce(self, message: Message) -> None:
         if await self._take(message):
             self._wire.publish(self._layout.died, message.data)
-            if self._wire.forbids(self._layout.died):  # it does not hear itself
+            if self._wire.forbids(self._layout.died):  # it would not receive its own message
                 self._leases.post(_DECODER.decode(message.data))
 
     async def _take(self, message: Message) -> bool:
-        """End a message unless somebody else did."""
+        """End a lease, unless another process did; return whether it was ended here."""
         expected = (headers.EXPECTED, b"%d" % message.position)
         try:
             await store(self._wire, message.subject, b"", headers.build(expected, _TOMBSTONE))

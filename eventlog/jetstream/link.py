@@ -1,9 +1,17 @@
-"""nats-py's connection with a shorter way in and out.
+"""nats-py's connection, with a short cut for messages in both directions.
 
-nats-py does what is hard about a connection: TLS, authentication, the servers of a cluster, reconnecting, subscribing
-again. Around it, messages take a short cut: what is sent in one turn of the loop leaves in one write, and what arrives
-goes from the socket to a plain function, without stream, task, queue or header dictionary. The private names of nats-py
-and asyncio used here are all in this module; the tests of this package fail when one of them changes.
+nats-py does the hard parts of a connection: TLS, authentication, the servers of a cluster, reconnecting, subscribing
+again. Messages bypass the rest of it, because its streams, tasks, queues and header dictionaries cost more than the
+work of the log itself:
+
+- Out: all messages sent in one turn of the event loop leave in one write (`send`, `_end_turn`). If the turn before had
+  only one message, the next one is written at once: a lone request must not wait. `unhurried` messages, for which
+  nobody waits, may wait up to `UNHURRIED_S` to share a write.
+- In: a protocol of our own replaces the stream reader of the socket once nats-py has finished the handshake
+  (`_take_short_cut`). It reads into one reused buffer and feeds the parser, which calls plain handlers (`message`).
+  nats-py's reading task only sees the end of the connection, so its reconnecting works unchanged.
+
+All private names of nats-py and asyncio that are used are in this module; its tests fail if one of them changes.
 """
 
 from __future__ import annotations
@@ -22,17 +30,17 @@ from nats.errors import Error, ProtocolError
 from .parser import Parser
 
 Handler = Callable[[bytes, bytes, bytes, bytes], None]
-"""What a subscription does with a message: subject, reply, header, data. It must not block."""
+"""The handler of a subscription: subject, reply, header, data. It must not block."""
 
 _log = logging.getLogger(__name__)
 
 LOST = "the connection was lost"
 ARRIVAL_BYTES = 64 * 1024
-"""How much is read from the socket at once."""
+"""The most bytes that are read from the socket at once."""
 TURN_BYTES = 8 * 1024
-"""How much waits for the end of a turn: while more is made ready, what there is may be on its way."""
+"""The most bytes that wait for the end of a turn; more are written at once, while the next ones are prepared."""
 UNHURRIED_S = 0.002
-"""How long a message that nobody waits for may wait for another one to share a system call with."""
+"""The longest time, in seconds, that an unhurried message waits for another one, to share a system call with it."""
 
 
 class Link(Client):
@@ -51,18 +59,18 @@ class Link(Client):
 
     @property
     def up(self) -> bool:
-        """Return whether something that is sent now reaches a server."""
+        """True if the connection is up."""
         return bool(self._status == Client.CONNECTED)
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the server said about itself when the connection was made."""
+        """The server's description of itself, from when the connection was made."""
         return self._server_info
 
     def send(self, command: bytes, *, unhurried: bool = False) -> None:
-        """Send with all else of this turn of the loop; `unhurried`, with what comes next. Only while `up`.
+        """Send with everything else in this turn of the loop; `unhurried`, with a later message. Only while `up`.
 
-        After a turn that had nothing else to send, the first message does not wait for the end of its turn.
+        After a turn with only one message, the first message of the next turn does not wait for the end of the turn.
         """
         self._pending.append(command)
         self._pending_data_size += len(command)
@@ -84,7 +92,7 @@ class Link(Client):
         self.flush_now()
 
     def flush_now(self) -> None:
-        """Hand everything that was sent so far to the operating system."""
+        """Pass everything that was sent so far to the operating system."""
         if self._late_flush is not None:
             self._late_flush.cancel()
             self._late_flush = None
@@ -93,7 +101,7 @@ class Link(Client):
                 self._transport.write(b"".join(self._pending))
             except (
                 OSError
-            ) as error:  # it broke, and nobody has said so yet: who waits for an answer is told then
+            ) as error:  # the connection broke unnoticed; requests in flight fail when nats-py handles it
                 self.forget_unsent()
                 self._later(self._process_op_err(error))
                 return
@@ -102,24 +110,24 @@ class Link(Client):
                 self._later(self._drain(self._transport))
 
     async def _drain(self, transport: Any) -> None:
-        """A WebSocket only keeps what is written to it, until it is told to send it."""
+        """Make a WebSocket send; its `write` only buffers."""
         try:
             await transport.drain()
         except OSError as error:
             await self._process_op_err(error)
 
     def forget_unsent(self) -> None:
-        """Drop what was not handed over before the connection broke: nobody waits for it any more."""
+        """Drop messages that were not written before the connection broke; their requests have failed."""
         self._pending.clear()
         self._pending_data_size = 0
 
     async def end(self) -> None:
-        """Close, also if nothing was ever opened."""
+        """Close the connection, even if it was never opened."""
         if self._flush_queue is not None:
             await self.close()
 
     def listen(self, subject: bytes, handler: Handler) -> int:
-        """Subscribe and return the subscription's id. It lasts over reconnects."""
+        """Subscribe, and return the subscription's id. The subscription survives reconnects."""
         self._sid += 1
         self._handlers[b"%d" % self._sid] = handler
         self._subs[self._sid] = Subscription(self, self._sid, subject.decode())
@@ -128,7 +136,7 @@ class Link(Client):
         return self._sid
 
     def unlisten(self, sid: int) -> None:
-        """End a subscription. What is still under way goes to its handler until `forget`."""
+        """End a subscription. Messages in flight still go to its handler until `forget`."""
         if self._subs.pop(sid, None) is not None and self.up:
             self.send(b"UNSUB %d\r\n" % sid)
 
@@ -137,25 +145,25 @@ class Link(Client):
         self._handlers.pop(b"%d" % sid, None)
 
     def ping(self) -> asyncio.Future[Any]:
-        """A future that is done when the server has processed everything sent before. Only while `up`."""
+        """Return a future that is done when the server has processed everything sent before. Only while `up`."""
         pong: asyncio.Future[Any] = self._event_loop.create_future()
         self._pongs.append(pong)
         self._pending.append(b"PING\r\n")
-        self.flush_now()  # at once: nats-py's own pings do not queue, and pongs are told apart by order alone
+        self.flush_now()  # at once: nats-py's own pings do not queue, and pongs are matched only by their order
         return pong
 
     def message(self, sid: bytes, subject: bytes, reply: bytes, header: bytes, data: bytes) -> None:
-        """Hand a message to its subscription. An error in there must not end the reading."""
+        """Pass a message to the handler of its subscription. An error in the handler must not end the reading."""
         handler = self._handlers.get(sid)
         if handler is None:
             return
         try:
             handler(subject, reply, header, data)
-        except Exception:  # noqa: BLE001  # see above
+        except Exception:  # noqa: BLE001  # an error must not end the reading
             _log.exception("a message on %s could not be handled", subject.decode(errors="replace"))
 
     def command(self, line: bytes) -> None:
-        """What is about the connection itself; the rare and the lengthy is left to nats-py."""
+        """Handle a protocol line about the connection itself; rare and slow ones are left to nats-py."""
         if line.startswith(b"PING"):
             self.send(b"PONG\r\n")
         elif line.startswith(b"PONG"):
@@ -166,7 +174,7 @@ class Link(Client):
             self._later(self._process_error_line(line[4:].strip(b" '").decode(errors="replace")))
 
     def _take_pong(self) -> None:
-        """Pongs answer pings in order. Nobody waits for a cancelled one any more, but its pong comes all the same."""
+        """Match a pong with the oldest ping; the pong of a cancelled ping comes all the same."""
         self._pings_outstanding = 0
         if self._pongs:
             pong = self._pongs.pop(0)
@@ -179,7 +187,7 @@ class Link(Client):
         task.add_done_callback(self._commands.discard)
 
     async def _process_error_line(self, text: str) -> None:
-        """A refusal concerns one subject; after any other error the server closes, and we come back for ever."""
+        """Handle an error: a denial concerns one subject; after any other the server closes, and nats-py reconnects."""
         if "permissions violation" in text.lower():
             self._denied(text)
         else:
@@ -191,27 +199,27 @@ class Link(Client):
             self._transport.__class__ = _Tcp
 
     async def _read_loop(self) -> None:
-        """nats-py's task that reads: what it still gets to see is the end of the connection."""
+        """Run nats-py's reading task, which only sees the end of the connection."""
         if isinstance(self._transport, TcpTransport):
             self._take_short_cut(self._transport)
         await super()._read_loop()
 
     def _take_short_cut(self, tcp: Any) -> None:
-        """Read past the stream from here on, beginning with what it holds already."""
+        """Bypass the stream reader from here on; begin with the bytes that it has already read."""
         reader, socket = tcp._io_reader, tcp._io_writer.transport  # noqa: SLF001  # see the head of this module
         if socket.is_closing():
-            return  # it broke already, which the stream knows
+            return  # it broke already, and the stream reader knows
         socket.set_protocol(_ShortCut(socket.get_protocol(), reader, self._ps))
-        socket.set_write_buffer_limits(0)  # uvloop else keeps what is written until its turn ends
+        socket.set_write_buffer_limits(0)  # otherwise uvloop buffers writes until its turn ends
         held: bytearray = reader._buffer  # noqa: SLF001
         self._ps.feed(held)
         held.clear()
 
 
 class _Tcp(TcpTransport):
-    """A socket that uvloop has closed is a lost connection, as in asyncio, and not a `RuntimeError`.
+    """A socket that reports a lost connection as `ConnectionResetError`, where uvloop raises `RuntimeError`.
 
-    nats-py takes no `RuntimeError` for the loss of a connection: its reconnecting would end with one.
+    nats-py does not expect a `RuntimeError` there, and would stop reconnecting.
     """
 
     def write(self, payload: bytes) -> None:
@@ -228,9 +236,9 @@ class _Tcp(TcpTransport):
 
 
 class _ShortCut(asyncio.BufferedProtocol):
-    """Stands before the stream of a connection: what arrives goes to the parser, all else to the stream.
+    """A protocol in front of a connection's stream: data goes to the parser, everything else to the stream.
 
-    It reads into one buffer; a plain protocol would get a new object of 256 KiB from the system for each message.
+    It reads into one reused buffer; a plain protocol would get a new object of 256 KiB for each message.
     """
 
     def __init__(
@@ -250,4 +258,4 @@ class _ShortCut(asyncio.BufferedProtocol):
         try:
             self._parser.feed(self._arrived[:nbytes])
         except ProtocolError as error:
-            self._reader.set_exception(error)  # ends nats-py's reading, which then connects again
+            self._reader.set_exception(error)  # ends nats-py's reading task, which then reconnects

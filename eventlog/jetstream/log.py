@@ -44,7 +44,7 @@ class JetStreamLog:
 
     @property
     def url(self) -> str:
-        """Where it is, without credentials."""
+        """The address of the server, without credentials."""
         return self._wire.url
 
     async def audit(self) -> Audit:
@@ -52,7 +52,7 @@ class JetStreamLog:
         return await audit(self._wire, self._layout, self.events.shards)
 
     async def accept(self, losses: tuple[Loss, ...]) -> None:
-        """Note in the log that these losses are known. Raises `LogUnavailable`."""
+        """Record that these losses are accepted. Raises `LogUnavailable`."""
         await accept(self._wire, self._layout, losses)
 
     @classmethod
@@ -70,18 +70,19 @@ class JetStreamLog:
         connect_timeout_s: float = 5.0,
         request_timeout_s: float = 5.0,
     ) -> AsyncIterator[JetStreamLog]:
-        """Connect, make the namespace if it is not there, and close the connection in the end.
+        """Connect, create the namespace if it does not exist, and close the connection at the end.
 
-        `url` may name several servers of a cluster, separated by commas, and hold credentials; `NATS_CREDS` names
-        a credentials file. `shards` (1 to 256, by default 4) is fixed when the namespace is made; None takes what it
-        has. `FOLDLOG_REPLICAS` says how many servers of a cluster keep each stream, by default 3, and
-        `FOLDLOG_COMPRESSION` whether streams that are made compress what they keep on disk: s2, by default none.
-        `ack_wait_s` is how long the holder of a wake-up may stay silent. `name` is what the server calls the
-        connection. Answers come to subjects that begin with `_INBOX.<namespace>.<role>`; `FOLDLOG_ROLE` goes before
-        `role`.
+        - `url` may name several servers of a cluster, separated by commas, and contain credentials; `NATS_CREDS` names
+          a credentials file.
+        - `shards` (1 to 256, default 4) is fixed when the namespace is created; None takes the existing number.
+        - `FOLDLOG_REPLICAS` is the number of replicas of each stream in a cluster, default 3, and
+          `FOLDLOG_COMPRESSION` the compression of new streams on disk: s2, or none (default).
+        - `ack_wait_s` is the time without a heartbeat after which a wake-up is redelivered.
+        - `name` is the name of the connection at the server.
+        - Replies come to subjects that begin with `_INBOX.<namespace>.<role>`; `FOLDLOG_ROLE` overrides `role`.
 
-        Raises `LogUnavailable` when no server answers within `connect_timeout_s`, and `ConfigError` when one does that
-        cannot be used: credentials refused, too old, without JetStream, made with another number of shards.
+        Raises `LogUnavailable` if no server replies within `connect_timeout_s`, and `ConfigError` if a server cannot
+        be used: credentials refused, too old, without JetStream, created with another number of shards.
         """
         layout = Layout(namespace)
         wire = await Wire.open(

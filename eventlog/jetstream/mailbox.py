@@ -1,4 +1,4 @@
-"""A queue between what arrives, which must not wait, and one reader, who does."""
+"""A queue between handlers, which must not wait, and one reader, which does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Mailbox(Generic[T]):
-    """Items in order of arrival. Who waits and is cancelled loses nothing."""
+    """Items in order of arrival. A reader whose wait is cancelled loses nothing."""
 
     def __init__(self) -> None:
         self.items: deque[T] = deque()
@@ -22,7 +22,7 @@ class Mailbox(Generic[T]):
         self.wake()
 
     def wake(self) -> None:
-        """Let the reader look again, whether or not there is an item."""
+        """Wake the reader, whether or not there is an item."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)

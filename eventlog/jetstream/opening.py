@@ -1,8 +1,8 @@
-"""Making a namespace, or finding it as it was made.
+"""Creating a namespace, or finding an existing one.
 
-The number of shards is written down in the stream of each. The first shard's stream is made last: once it is there, all
-are, and one that is missing later was lost. Whoever comes at the same time with the same number meets the same streams;
-with another number, or later, gets an error that names both.
+The metadata of each shard's stream has the number of shards. The first shard's stream is created last: once it exists,
+all do, and one that is missing later was lost. A process that opens the namespace at the same time with the same number
+finds the same streams; with another number it gets an error that names both.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _StreamInfo(msgspec.Struct, frozen=True):
 
 
 def check_server(wire: Wire) -> None:
-    """Raise `ConfigError` unless the server can hold a log."""
+    """Raise `ConfigError` unless the server can store a log."""
     numbers = wire.server_version.split("-")[0].split(".")
     version = tuple(int(part) for part in numbers if part.isdigit())
     if version < VERSION_MIN:
@@ -56,7 +56,7 @@ def check_server(wire: Wire) -> None:
 
 
 def replicas_setting() -> int | None:
-    """`FOLDLOG_REPLICAS`, None if it is not set. Raises `ConfigError` for anything but 1 to 5."""
+    """Return `FOLDLOG_REPLICAS`, None if it is not set. Raises `ConfigError` for anything but 1 to 5."""
     given = os.environ.get("FOLDLOG_REPLICAS")
     if not given:
         return None
@@ -66,12 +66,12 @@ def replicas_setting() -> int | None:
 
 
 def role_setting(default: str) -> str:
-    """`FOLDLOG_ROLE`: the role that the user has at the server, by which the subjects of answers are told apart."""
+    """Return `FOLDLOG_ROLE`, the role of the user at the server, which is part of reply subjects."""
     return os.environ.get("FOLDLOG_ROLE") or default
 
 
 def compression_setting() -> str | None:
-    """`FOLDLOG_COMPRESSION`, None if it is not set. Raises `ConfigError` for anything but none and s2."""
+    """Return `FOLDLOG_COMPRESSION`, None if it is not set. Raises `ConfigError` for anything but none and s2."""
     given = os.environ.get("FOLDLOG_COMPRESSION")
     if not given:
         return None
@@ -91,10 +91,10 @@ class Namespace:
         self._healing: asyncio.Task[None] | None = None
 
     async def settle(self, shards: int | None, timeout_s: float) -> int:
-        """Make what is missing and return the number of shards, trying again for `timeout_s` while the log is away.
+        """Create missing streams and return the number of shards, with retries for `timeout_s`.
 
         Raises `ConfigError` (another number of shards, no JetStream, a stream that must not be used), `LogUnavailable`,
-        `LogCorrupted` (a shard is gone).
+        `LogCorrupted` (a shard is lost).
         """
         if shards is not None and not 1 <= shards <= SHARDS_MAX:
             raise ConfigError(f"shards is {shards}; it can be 1 to {SHARDS_MAX}")
@@ -126,12 +126,12 @@ class Namespace:
     def _check_number(self, shards: int | None, found: int) -> None:
         if shards is not None and shards != found:
             raise ConfigError(
-                f"the namespace {self._layout.namespace!r} was made with shards={found}, which cannot be changed, "
-                f"and is opened with shards={shards}: leave the number out, or use another namespace"
+                f"the namespace {self._layout.namespace!r} was created with shards={found}, which cannot be changed, "
+                f"and is opened with shards={shards}: omit the number, or use another namespace"
             )
 
     async def _noted(self, shard: int) -> int | None:
-        """The number of shards that is written down in the stream of this one, None if there is no such stream."""
+        """Return the number of shards in the metadata of this shard's stream, None if there is no such stream."""
         stream = self._layout.shard(shard)
         try:
             info = await self._info(stream)
@@ -144,12 +144,12 @@ class Namespace:
         noted = info.config.metadata.get(SHARDS_KEY, "")
         if not noted.isdigit():
             raise ConfigError(
-                f"the stream {stream} at {self._wire.url} was not made by foldlog: it lacks {SHARDS_KEY}"
+                f"the stream {stream} at {self._wire.url} was not created by foldlog: it lacks {SHARDS_KEY}"
             )
         return int(noted)
 
     async def _found(self, wanted: int | None) -> int:
-        """Make the shards, the first one last; returns their number, which may be that of somebody who began before."""
+        """Create the shards, the first one last; returns their number, perhaps that of a process that was earlier."""
         shards = wanted or SHARDS_DEFAULT
         shard = shards - 1
         while shard >= 0:
@@ -166,13 +166,13 @@ class Namespace:
         return shards
 
     async def _must_be_new(self) -> None:
-        """A namespace without its first shard: what is made after that must not be there. Raises `LogCorrupted`."""
+        """Raise `LogCorrupted` if streams exist that are created only after the first shard, which is missing."""
         later = (self._layout.artifacts, self._layout.snapshots)
         if any([await self._info(stream) for stream in later]) and await self._noted(0) is None:
             await self._must_be(0)
 
     async def _must_be(self, shard: int) -> None:
-        """A shard of a namespace that was made whole: one that is gone must not begin again. Raises `LogCorrupted`."""
+        """Raise `LogCorrupted` if this shard of a completely created namespace is missing; it must not start again."""
         stream = self._layout.shard(shard)
         if await self._info(stream) is None:
             raise LogCorrupted(
@@ -191,12 +191,12 @@ class Namespace:
         if info.config.persist_mode == "async":
             raise ConfigError(
                 f"the stream {stream} at {self._wire.url} has persist_mode async, which loses acknowledged events: "
-                "make it anew without"
+                "create it again without"
             )
         return info
 
     async def _ensure(self, config: dict[str, Any]) -> None:
-        """Make a stream unless it is there. One that is there is left as its operator set it."""
+        """Create a stream unless it exists. An existing one keeps the configuration of its operator."""
         if await self._info(config["name"]) is None:
             try:
                 await self._create(config)
@@ -218,14 +218,14 @@ class Namespace:
             raise
 
     async def _make_volatile(self) -> None:
-        """The streams in memory, which a single server forgets when it restarts."""
+        """Create the memory streams, which a single server forgets when it restarts."""
         await asyncio.gather(
             self._ensure(self._layout.leases_config(self._replicas)),
             self._ensure(self._layout.drafts_config()),
         )
 
     async def heal(self) -> None:
-        """Make the streams in memory again; many callers share one attempt. Raises `LogUnavailable`."""
+        """Create the memory streams again; concurrent callers share one attempt. Raises `LogUnavailable`."""
         await asyncio.shield(self._heal())
 
     def _heal(self) -> asyncio.Task[None]:
@@ -247,7 +247,7 @@ class Namespace:
 
 
 def _looked_at(task: asyncio.Task[None]) -> None:
-    """A failed attempt concerns those who wait for it; the next caller makes another."""
+    """Mark the exception as retrieved: a failed attempt matters only to its callers; the next one tries again."""
     if not task.cancelled():
         task.exception()
 

@@ -1,8 +1,8 @@
-"""How many messages a batch is worth, measured while the appends of a stream go on.
+"""The break-even of group commit: the number of messages from which a batch is faster, measured during operation.
 
-A server that syncs needs an fsync for a message and some four for a batch, however long. One that does not sync needs
-next to nothing for a message, and for a batch still three. So the break-even lies anywhere between five messages and a
-few hundred, and moves with the disk.
+A server that syncs needs one fsync for a message and about four for a batch of any length. A server that does not sync
+needs almost nothing for a message, but still about three for a batch. So the break-even is anywhere between five
+messages and a few hundred, and changes with the load of the disk.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ from collections import deque
 from statistics import median
 
 WORTH = 8.0
-"""Until both are measured."""
+"""The break-even until both times are measured."""
 WORTH_MIN, WORTH_MAX = 4.0, 256.0
 HALF_LIFE_S = 5.0
-"""A batch that was measured as dear counts as cheaper the longer ago that is, until one is tried again."""
-
+"""The measured time of a batch is halved after each such period, so that an expensive one is tried again some time."""
 _SINGLES = 64
-"""How many measurements of a message are kept. Answers arrive in clusters, so that only the mean of many is right."""
+"""The number of measurements of messages that are kept. Replies arrive in groups, so only the mean of many is right."""
 _BATCHES = 5
-"""How many measurements of a batch are kept; the median counts."""
+"""The number of measurements of batches that are kept; their median counts."""
 
 
 class Pace:
-    """Seconds that the server takes for a message and for a batch. Times are monotonic.
+    """The seconds that the server takes for a message and for a batch. Times are monotonic.
 
-    Only what waited at the server behind something else tells how long the server takes: from the end of the one to the
-    end of the other. The time of a lone message is mostly the way there and back.
+    A message is measured only if it waited at the server for another one: from the end of that one to its own end. The
+    time of a lone message would be mostly the round trip.
     """
 
     def __init__(self) -> None:
@@ -37,14 +36,14 @@ class Pace:
         self._stored_at = self._batched_at = 0.0
 
     def worth(self, now: float) -> float:
-        """From how many messages on a batch is quicker than one message after the other."""
+        """Return the number of messages from which a batch is faster than single messages."""
         if not self._singles[0] or not self._batch_s:
             return WORTH
         faded_s = self._batch_s * math.pow(0.5, (now - self._batched_at) / HALF_LIFE_S)
         return min(max(faded_s * _SINGLES / self._singles_s, WORTH_MIN), WORTH_MAX)
 
     def stored(self, sent_at: float, now: float, *, batch: bool) -> None:
-        """Something that was sent was stored."""
+        """Record that a message or batch was stored."""
         took_s = now - max(sent_at, self._stored_at)
         if batch:
             self._batches.append(took_s)

@@ -1,7 +1,7 @@
-"""The client side of the NATS protocol, read fast: bytes in, messages out.
+"""A fast parser for the client side of the NATS protocol: bytes in, messages out.
 
-It takes the place of nats-py's parser, which matches each message with several regular expressions and parses every
-header into a dictionary. Messages go straight to a function; the few other commands go to nats-py as before.
+It replaces nats-py's parser, which matches each message with several regular expressions and parses every header into a
+dictionary. Messages are passed directly to a function; other commands still go to nats-py.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ _M, _H = b"MH"
 
 
 class Receiver(Protocol):
-    """What a connection does with what the server sent."""
+    """Receives what the server sent."""
 
     def message(self, sid: bytes, subject: bytes, reply: bytes, header: bytes, data: bytes) -> None:
-        """One message for a subscription; `header` and `reply` may be empty."""
+        """Receive a message for a subscription; `header` and `reply` may be empty."""
         ...
 
     def command(self, line: bytes) -> None:
-        """Any other command, without the end of its line."""
+        """Receive any other command, without its line end."""
         ...
 
 
 class Parser:
-    """Collects what arrives and cuts it into commands."""
+    """Collects bytes and splits them into commands."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
         self.reset()
 
     def reset(self) -> None:
-        """Forget what is incomplete: a new connection begins."""
+        """Drop an incomplete command, because a new connection begins."""
         self._buffer = bytearray()
-        self._needed = 0  # bytes before it is worth looking again
+        self._needed = 0  # bytes that the next command needs to be complete
 
     async def parse(self, data: bytes = b"") -> None:
-        """`feed`, under the name by which nats-py calls it."""
+        """Call `feed`; nats-py uses this name."""
         self.feed(data)
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Take the next bytes and hand on every command that is complete. Raises `ProtocolError`."""
+        """Take the next bytes, and pass on every complete command. Raises `ProtocolError`."""
         buffer = self._buffer
         buffer += data
         if len(buffer) < self._needed:
@@ -52,11 +52,11 @@ class Parser:
         try:
             position = self._take(buffer)
         except (ValueError, IndexError) as error:
-            raise ProtocolError from error  # nats-py then connects again
+            raise ProtocolError from error  # nats-py then reconnects
         del buffer[:position]
 
     def _take(self, buffer: bytearray) -> int:
-        """Hand on what is complete; returns where the rest begins."""
+        """Pass on every complete command; returns the position of the rest."""
         position = 0
         while (line_end := buffer.find(_LINE_END, position)) >= 0:
             first = buffer[position]
@@ -75,7 +75,7 @@ class Parser:
         return position
 
     def _hand_on(self, arguments: list[bytes], body: bytes, *, has_header: bool) -> None:
-        """`MSG subject sid [reply] size` or `HMSG subject sid [reply] header-size size`."""
+        """Pass on a message: `MSG subject sid [reply] size` or `HMSG subject sid [reply] header-size size`."""
         sizes = 2 if has_header else 1
         reply = arguments[3] if len(arguments) == 4 + sizes else b""  # HMSG, subject, sid, reply
         split = int(arguments[-2]) if has_header else 0

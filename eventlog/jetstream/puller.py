@@ -1,7 +1,7 @@
-"""Pulling wake-ups from many consumers, no more than are wanted.
+"""Pulling wake-ups from many consumers, but no more than the reader can take.
 
-A puller asks each of its consumers for one wake-up while somebody waits for one, and takes the questions back when
-nobody does: a busy worker holds nothing that an idle one could do.
+A puller has one pull request at each of its consumers while its reader waits, and withdraws them when it does not: a
+busy worker must not hold wake-ups that an idle one could take.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .messages import read_wakeup
 from .wire import Wire
 
 PULL_EXPIRES_S = 5.0
-"""How long one question stands at the server."""
+"""The lifetime of a pull request at the server, in seconds."""
 PATIENCE_S = 0.05
-"""How long wake-ups are held for a reader that does not ask for the next one."""
+"""The time, in seconds, that wake-ups are held for a reader that does not take the next one."""
 
 _QUESTION = b'{"batch":1,"expires":%d}' % int(PULL_EXPIRES_S * 1e9)
 _LOST_AFTER_S = PULL_EXPIRES_S + 1.0
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class Source:
-    """A consumer, and when to ask it next (a time of the loop)."""
+    """A consumer, and the time of the loop at which to send it the next pull request."""
 
     __slots__ = ("agent", "ask_at", "lost", "question", "shard", "stream")
 
@@ -51,7 +51,7 @@ class Source:
 
 
 class _Inbox:
-    """The subscription that answers go to, until the questions are taken back."""
+    """The subscription for replies, until the pull requests are withdrawn."""
 
     __slots__ = ("over", "prefix", "sid")
 
@@ -60,7 +60,7 @@ class _Inbox:
 
 
 class Puller:
-    """The iterator that `pull` gives. Cancelling a wait loses nothing."""
+    """The iterator that `pull` returns. Cancelling a wait loses nothing."""
 
     def __init__(
         self, wire: Wire, sources: list[Source], remake: Callable[[int, str], Awaitable[None]]
@@ -93,7 +93,7 @@ class Puller:
             self._impatience = asyncio.get_running_loop().call_later(PATIENCE_S, self._take_back)
 
     async def aclose(self) -> None:
-        """Give back what was not taken, also what is still under way, and yield nothing more."""
+        """End the iterator, and give back deliveries that were not taken or are still in flight."""
         self._closed = True
         self._wire.on_down.discard(self._broke)
         self._wire.on_up.discard(self._deliveries.wake)
@@ -105,7 +105,7 @@ class Puller:
             await self._wire.barrier()
 
     def _ask(self) -> float:
-        """Ask who is to be asked; returns the seconds until there is somebody again."""
+        """Send the pull requests that are due; returns the seconds until the next one."""
         now = asyncio.get_running_loop().time()
         if not self._wire.is_up:
             return _RETRY_S
@@ -123,13 +123,13 @@ class Puller:
             if reply:
                 self._take(inbox, reply, data)
             elif not inbox.over:
-                self._told(self._sources[int(subject.rpartition(b".")[2])], header)
+                self._request_ended(self._sources[int(subject.rpartition(b".")[2])], header)
 
         inbox.sid = self._wire.subscribe_now(inbox.prefix + b"*", take)
         return inbox
 
     def _take(self, inbox: _Inbox, reply: bytes, data: bytes) -> None:
-        """A wake-up was delivered."""
+        """Take a delivered wake-up."""
         if inbox.over:
             self._give_back(reply)
             return
@@ -141,14 +141,14 @@ class Puller:
         try:
             delivery = Delivery(read_wakeup(data), reply.decode(), int(tokens[at + 2]))
         except msgspec.MsgspecError:
-            _log.exception("a wake-up that nobody can read is thrown away: %r", data)
+            _log.exception("a wake-up that cannot be decoded is dropped: %r", data)
             self._wire.publish(reply, b"+TERM")
             self._deliveries.wake()
         else:
             self._deliveries.post(delivery)
 
-    def _told(self, source: Source, header: bytes) -> None:
-        """A question ended without a wake-up."""
+    def _request_ended(self, source: Source, header: bytes) -> None:
+        """Handle the end of a pull request without a wake-up."""
         status = headers.status(header)
         usual = status in {_TIMED_OUT, _NOTHING}
         source.lost = status == _NO_RESPONDERS or "deleted" in headers.description(header).lower()
@@ -163,13 +163,13 @@ class Puller:
                     source.lost = False
 
     def _broke(self) -> None:
-        """The questions are gone with the connection."""
+        """Forget the pull requests, which ended with the connection."""
         for source in self._sources:
             source.ask_at = 0.0
         self._deliveries.wake()
 
     def _take_back(self) -> None:
-        """End the questions and give back what nobody took."""
+        """Withdraw the pull requests, and give back the deliveries that were not taken."""
         inbox, self._inbox = self._inbox, None
         if inbox is not None:
             inbox.over = True

@@ -1,10 +1,13 @@
-"""Seals: what a shard held up to a position, written down outside of its stream.
+"""Seals: records of a shard's content up to a position, stored outside of its stream.
 
-Within a stream a missing position shows by itself (`audit`). A stream that lost its end does not show it: the server
-gives the positions out again. So whoever appends writes, every few thousand positions and when the log is closed, how
-far the shard reaches, how many messages and which runs are there since the seal before, and a digest of all of them.
-Seals of a shard form a chain and lie among the artifacts, in other files than what they are about. A writer appends
-behind the seal that it has read, under a condition, so of many writers one succeeds and the others need not try again.
+A missing position within a stream is evident (`audit`). The loss of a stream's end is not, because the server assigns
+the lost positions again. So every writer stores a seal every few thousand positions and when its log is closed: the
+last position of the shard, the number of messages and the runs since the last seal, and a digest of those messages. An
+audit computes the same from the stream and compares.
+
+The seals of a shard form a hash chain in the stream of the artifacts, which is in other files on the server's disk. A
+writer appends its seal after the last one that it has read, with an expected position; of several writers one succeeds,
+and the others do not need to retry, because the positions are sealed.
 """
 
 from __future__ import annotations
@@ -27,18 +30,18 @@ from .streams import Message, WrongPosition, read_all, read_last, read_stream, s
 from .wire import Wire
 
 SEAL_EVERY = 4096
-"""How many positions a seal covers at most, and about how many a writer lets pass without one."""
+"""The most positions that a seal covers, and about how many a writer appends before it seals."""
 TRIES = 10
-"""How often a log that is closed seals again behind others that sealed at the same moment."""
+"""The attempts of a closing log to seal, if others seal at the same moment."""
 
 _log = logging.getLogger(__name__)
 _ENCODER = msgspec.json.Encoder()
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True):
-    """Positions `first` to `last` of a shard as they were: how many messages stay there, of which runs, their digest.
+    """The content of positions `first` to `last` of a shard: the number of lasting messages, their runs and digest.
 
-    `number` counts the shard's seals from 1, `before` is the SHA-256 (hex) of the one before, byte for byte.
+    `number` counts the shard's seals from 1; `before` is the SHA-256 (hex) of the previous seal as stored.
     """
 
     shard: int
@@ -55,9 +58,9 @@ _DECODER = msgspec.json.Decoder(Seal)
 
 
 class Reckoning:
-    """Accounts for a shard's positions in order: each holds a message, or is that of a schedule.
+    """Accounts for a shard's positions in order: each has a message, or belonged to a schedule.
 
-    A schedule is removed when it is due, replaced or cancelled. The message before it says that it was one.
+    A schedule is removed when it is due, replaced or cancelled; the message before it announces it.
     """
 
     def __init__(self, layout: Layout, shard: int, after: int = 0) -> None:
@@ -72,7 +75,7 @@ class Reckoning:
         self._runs: dict[str, None] = {}
 
     def take(self, message: Message) -> tuple[int, int] | None:
-        """The next message; returns the first and last position that are missing before it, if any are."""
+        """Take the next message; returns the first and last position that are missing before it, if any."""
         gap = self.gap(message.position - 1)
         self.last = max(self.last, message.position)
         if message.timers:
@@ -87,12 +90,12 @@ class Reckoning:
         return gap
 
     def gap(self, to: int) -> tuple[int, int] | None:
-        """What is missing between the last message and this position, schedules apart."""
+        """Return the positions missing between the last message and this position, apart from schedules."""
         first = max(self.last, self._timers_to) + 1
         return (first, to) if first <= to else None
 
     def seal(self, shard: int, number: int, before: str, to: int = 0) -> Seal:
-        """The seal of what was taken since the last one, with the schedules right behind it, or up to `to`."""
+        """Return the seal of the messages since the last one and the schedules right after them, or up to `to`."""
         self.last = to or max(self.last, self._timers_to)
         sealed = Seal(
             shard=shard,
@@ -118,16 +121,16 @@ class Sealer:
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def appended(self, shard: int, position: int) -> None:
-        """This process has stored something there; now and then that starts a task that seals."""
+        """Note an append of this process; from time to time this starts a task that seals."""
         self._newest[shard] = max(self._newest[shard], position)
-        if not self._due[shard]:  # not all writers at the same position
+        if not self._due[shard]:  # at random, so that not all writers seal at the same position
             self._due[shard] = position + SEAL_EVERY // 2 + secrets.randbelow(SEAL_EVERY)
         if position >= self._due[shard] and (shard not in self._tasks or self._tasks[shard].done()):
             self._due[shard] = position + SEAL_EVERY
             self._tasks[shard] = asyncio.create_task(self._seal(shard, SEAL_EVERY))
 
     async def close(self) -> None:
-        """Seal what this process has stored; does nothing while the log is away."""
+        """Seal what this process has stored; does nothing while the log is unavailable."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -137,10 +140,10 @@ class Sealer:
             )
 
     async def _seal(self, shard: int, positions_min: int, tries: int = 1) -> None:
-        """Seal the shard if so many positions are not sealed yet. A seal that cannot be written is written later.
+        """Seal the shard if at least `positions_min` positions are not sealed. A seal that fails is written later.
 
-        Where a seal came in between, of another process or on its way when its task was cancelled, it may not reach as
-        far: with more tries what it left out is sealed behind it.
+        Another process, or a cancelled task whose seal was in flight, may have sealed meanwhile, but not as far: with
+        further tries, the rest is sealed after it.
         """
         try:
             for _ in range(tries):
@@ -152,10 +155,10 @@ class Sealer:
 
 
 async def seal_shard(wire: Wire, layout: Layout, shard: int, to: int, positions_min: int = 1) -> None:
-    """Write the seals that are missing up to position `to`, if it is so many positions behind the last one.
+    """Write the seals up to position `to`, if at least `positions_min` positions are not sealed yet.
 
-    Nothing is sealed behind a loss that no operator knows of. Raises `WrongPosition` if somebody else seals,
-    `LogUnavailable`, and `ValueError` for a last seal that is none.
+    Nothing is sealed after a loss that no operator has accepted. Raises `WrongPosition` if another process seals,
+    `LogUnavailable`, and `ValueError` for an invalid last seal.
     """
     subject = layout.seal(shard)
     last = await read_last(wire, layout.artifacts, subject)
@@ -194,7 +197,7 @@ async def _is_known(wire: Wire, layout: Layout, shard: int, gap: tuple[int, int]
 
 
 async def read_seals(wire: Wire, layout: Layout, shard: int) -> AsyncIterator[tuple[Message, Seal | None]]:
-    """The shard's seals in order, None for one that cannot be read. Raises `LogUnavailable`."""
+    """Yield the shard's seals in order, None for one that cannot be decoded. Raises `LogUnavailable`."""
     async for message in read_all(wire, layout.artifacts, layout.seal(shard)):
         try:
             yield message, _decoded(message.data)
@@ -203,7 +206,7 @@ async def read_seals(wire: Wire, layout: Layout, shard: int) -> AsyncIterator[tu
 
 
 def _decoded(data: bytes) -> Seal:
-    """Raises `ValueError` for what is not a seal."""
+    """Decode a seal. Raises `ValueError` if it is invalid."""
     try:
         return _DECODER.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

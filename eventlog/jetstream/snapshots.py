@@ -1,6 +1,6 @@
-"""Snapshots: chunks under a name of their own for each, and the one before is purged once the next is whole.
+"""Snapshots: chunks under a unique name for each snapshot; the last one is purged once the next is complete.
 
-So a writer that dies half way leaves the one before, and two writers at once leave one of them, or chunks of neither.
+So a writer that dies in between leaves the last one, and two concurrent writers leave one of theirs, or none.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class _Purged(msgspec.Struct, frozen=True):
 
 
 class JetStreamSnapshots:
-    """`Snapshots` in a stream of their own."""
+    """`Snapshots` in a separate stream."""
 
     def __init__(self, wire: Wire, layout: Layout) -> None:
         self._wire, self._layout = wire, layout
 
     async def put(self, run: str, data: bytes) -> None:
-        """Keep this for the run, in place of what was kept before. Raises `LogUnavailable`."""
+        """Store the value for the run, replacing any other. Raises `LogUnavailable`."""
         name = digest_of_bytes(data)[:_NAME_DIGITS]
         size = min(CHUNK_BYTES, self._wire.payload_bytes_max - HEADER_ROOM_BYTES)
         cuts = range(0, max(1, len(data)), size)
@@ -45,12 +45,12 @@ class JetStreamSnapshots:
         await self._wire.api(f"STREAM.PURGE.{self._layout.snapshots}", before, _Purged)
 
     async def get(self, run: str) -> bytes | None:
-        """The newest that is whole. Raises `LogUnavailable`."""
+        """Return the newest complete value. Raises `LogUnavailable`."""
         sets: dict[tuple[bytes, int], dict[int, bytes]] = {}
         async for message in read_all(self._wire, self._layout.snapshots, self._layout.snapshots_of(run)):
             *_, name, count, index = message.subject.split(b".")
             chunks = sets.pop((name, int(count)), {})
-            sets[name, int(count)] = {**chunks, int(index): message.data}  # last again
+            sets[name, int(count)] = {**chunks, int(index): message.data}  # moved to the end
         for (name, chunks_in_all), chunks in reversed(sets.items()):
             data = b"".join(chunks[number] for number in sorted(chunks))
             if len(chunks) == chunks_in_all and digest_of_bytes(data)[:_NAME_DIGITS].encode() == name:

@@ -1,6 +1,6 @@
 """Messages of a stream: stored with an acknowledgement, read by subject in pages.
 
-Reads are direct gets: any replica answers them, and on three replicas they may lag behind what was just stored.
+Reads are direct gets: any replica may reply, so with three replicas they may miss what was just stored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ACKS = msgspec.json.Decoder(_Ack)
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A stored message. `timers`: how many schedules follow it, as far as `read_stream` has read it."""
+    """A stored message. `timers`: the number of schedules after it; only `read_stream` sets it."""
 
     subject: bytes
     position: int
@@ -42,7 +42,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Messages in order; `more` says that others follow, `unreadable` how many the server skipped."""
+    """Messages in order. `more`: others follow; `unreadable`: the number that the server skipped."""
 
     messages: list[Message]
     more: bool
@@ -59,7 +59,7 @@ async def store(wire: Wire, subject: bytes, data: bytes, header: bytes = b"") ->
 
 
 def position_in(reply: Reply) -> int:
-    """Where the stream stored the message that this reply acknowledges. Raises `WrongPosition`, `Refused`."""
+    """Return the position of the message that this reply acknowledges. Raises `WrongPosition`, `Refused`."""
     ack = _ACKS.decode(reply[1])
     if ack.error is None:
         return ack.seq
@@ -70,14 +70,14 @@ def position_in(reply: Reply) -> int:
 async def read_page(
     wire: Wire, stream: str, subject: bytes, after: int = 0, count: int = PAGE_MESSAGES
 ) -> Page:
-    """The next messages behind position `after` on a subject, which may have wildcards. Raises `LogUnavailable`."""
+    """Return the next messages after position `after` on a subject, perhaps with wildcards. Raises `LogUnavailable`."""
     replies = await _page(wire, stream, subject, after, count)
     end = replies.pop()
     _check(end)
     messages = [_message(reply) for reply in replies]
     left = headers.number(end[0], b"Nats-Num-Pending")
     exhausted = len(messages) < count and sum(len(message.data) for message in messages) < PAGE_BYTES // 2
-    if exhausted:  # it skips what it cannot read, but has counted it
+    if exhausted:  # the server skips messages that it cannot read, but counts them
         return Page(messages, more=False, unreadable=left)
     return Page(messages, more=left > 0)
 
@@ -88,7 +88,7 @@ async def _page(wire: Wire, stream: str, subject: bytes, after: int, count: int)
 
 
 async def read_all(wire: Wire, stream: str, subject: bytes) -> AsyncIterator[Message]:
-    """All messages on a subject, which may have wildcards. Raises `LogUnavailable`."""
+    """Yield all messages on a subject, perhaps with wildcards. Raises `LogUnavailable`."""
     after, more = 0, True
     while more:
         page = await read_page(wire, stream, subject, after)
@@ -99,7 +99,7 @@ async def read_all(wire: Wire, stream: str, subject: bytes) -> AsyncIterator[Mes
 
 
 async def read_stream(wire: Wire, stream: str, subject: bytes, after: int = 0) -> AsyncIterator[Message]:
-    """All messages behind `after`, also behind what the server cannot read, with the schedules that they announce.
+    """Yield all messages after `after`, with the schedules that they announce; unreadable ones are skipped.
 
     Raises `LogUnavailable`.
     """
@@ -116,7 +116,7 @@ async def read_stream(wire: Wire, stream: str, subject: bytes, after: int = 0) -
 
 
 async def read_last(wire: Wire, stream: str, subject: bytes) -> Message | None:
-    """The last message on an exact subject, None if there is none. Raises `LogUnavailable`."""
+    """Return the last message on an exact subject, None if there is none. Raises `LogUnavailable`."""
     reply = await wire.request(b"$JS.API.DIRECT.GET.%b.%b" % (stream.encode(), subject))
     if headers.status(reply[0]) == _NOT_FOUND:
         return None
@@ -130,7 +130,7 @@ def _message(reply: Reply) -> Message:
 
 
 def _check(reply: Reply) -> None:
-    """A read may end well (204), find nothing (404) or fail."""
+    """Raise `LogUnavailable` unless a read succeeded (204) or found nothing (404)."""
     status = headers.status(reply[0])
     if status not in {0, _END_OF_BATCH, _NOT_FOUND}:
         raise LogUnavailable(f"the NATS server could not read ({status} {headers.description(reply[0])})")

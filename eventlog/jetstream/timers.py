@@ -1,4 +1,4 @@
-"""Timers: schedules of JetStream, which become wake-ups in the stream that they lie in."""
+"""Timers: schedules of JetStream, which become wake-ups in the same stream."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from .wire import Done, Wire
 
 
 class JetStreamTimers:
-    """`Timers` on the streams of the shards. The server looks four times a second."""
+    """`Timers` on the streams of the shards. The server checks schedules four times a second."""
 
     def __init__(self, wire: Wire, layout: Layout, events: JetStreamEvents) -> None:
         self._wire, self._layout, self._events = wire, layout, events
 
     async def set(self, timer: Timer) -> None:
-        """Set or replace the timer. Raises `LogUnavailable`; when no answer came it is set again first."""
+        """Set or replace the timer, with one retry if no reply comes. Raises `LogUnavailable`."""
         try:
             await self._events.append(TimerWrite(timer))
         except AppendUnsure:
             await self._events.append(TimerWrite(timer))
 
     async def cancel(self, timer: Timer) -> None:
-        """Forget the timer, if it is still set. Raises `LogUnavailable`."""
+        """Remove the timer, if it is still set. Raises `LogUnavailable`."""
         stream = self._layout.shard(timer.wakeup.shard)
         body = {"filter": self._layout.timer(timer).decode()}
         await self._wire.api(f"STREAM.PURGE.{stream}", body, Done)

@@ -1,4 +1,4 @@
-"""Wake-ups: one durable consumer for each shard and agent, shared by everybody who serves the agent."""
+"""Wake-ups: one durable consumer for each shard and agent, shared by all workers that serve the agent."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _log = logging.getLogger(__name__)
 
 
 class JetStreamWakeups:
-    """`Wakeups` on the streams of the shards. `ack_wait_s`: after how much silence a wake-up is delivered again."""
+    """`Wakeups` on the streams of the shards. `ack_wait_s`: the time without a heartbeat before a redelivery."""
 
     def __init__(self, wire: Wire, layout: Layout, events: JetStreamEvents, ack_wait_s: float) -> None:
         self._wire, self._layout, self._events, self._ack_wait_s = wire, layout, events, ack_wait_s
 
     async def send(self, wakeup: Wakeup) -> None:
-        """Store a wake-up; without an answer, once more, since a second is harmless. Raises `LogUnavailable`."""
+        """Store a wake-up, with one retry if no reply comes; a duplicate is harmless. Raises `LogUnavailable`."""
         try:
             await self._events.append(WakeWrite(wakeup))
         except AppendUnsure:
@@ -38,9 +38,9 @@ class JetStreamWakeups:
 
     @contextlib.asynccontextmanager
     async def pull(self, agents: frozenset[str]) -> AsyncIterator[AsyncIterator[Delivery]]:
-        """Wake-ups of runs of these agents. Raises `LogUnavailable` when entered without a log; later it waits for it.
+        """Yield wake-ups of runs of these agents. Raises `LogUnavailable` only when entered without a log.
 
-        What was delivered here and not taken goes back when the context is left, and when nobody asks for the next.
+        Deliveries that were not taken are given back when the context is left, and when the reader is busy.
         """
         keys = [(shard, agent) for shard in range(self._events.shards) for agent in sorted(agents)]
         await self._make_consumers(keys)
@@ -53,7 +53,7 @@ class JetStreamWakeups:
             await puller.aclose()
 
     async def _make_consumers(self, keys: Sequence[tuple[int, str]]) -> None:
-        """Make so many at once that a server answers each in time; one that it did not answer is made again."""
+        """Create consumers, with limited concurrency so that the server replies to each in time, and one retry."""
         places, made = asyncio.Semaphore(CONSUMERS_AT_ONCE), 0
 
         async def make(shard: int, agent: str) -> None:
@@ -65,21 +65,21 @@ class JetStreamWakeups:
                     await self._make_consumer(shard, agent)
             made += 1
             if made % _TOLD_EVERY == 0 or made == len(keys) > _TOLD_EVERY:
-                _log.info("%d of %d consumers of wake-ups are there", made, len(keys))
+                _log.info("%d of %d consumers of wake-ups are ready", made, len(keys))
 
         await asyncio.gather(*(make(shard, agent) for shard, agent in keys))
 
     async def _make_consumer(self, shard: int, agent: str) -> None:
-        """Make the consumer, or set its `ack_wait`: the last one who says wins."""
+        """Create the consumer, or change its `ack_wait`; the last process that does wins."""
         stream = self._layout.shard(shard)
         body = {"stream_name": stream, "config": self._layout.consumer_config(shard, agent, self._ack_wait_s)}
         await self._wire.api(f"CONSUMER.CREATE.{stream}.{agent}", body, Done)
 
     async def ack(self, token: str) -> None:
-        """Done with it for ever. Raises `LogUnavailable`, `ValueError` for what is not a token.
+        """Acknowledge a delivery. Raises `LogUnavailable`, `ValueError` for an invalid token.
 
-        A server that was killed may have forgotten that it delivered, and says nothing to such a token; it delivers
-        again. So a server that answers all else counts as having taken the acknowledgement.
+        A server that was killed may have forgotten the delivery; it does not reply to such a token, and redelivers. So
+        if the server replies to other requests, the acknowledgement counts as accepted.
         """
         subject = _subject(token)
         for _ in range(_ACK_ATTEMPTS):
@@ -91,17 +91,17 @@ class JetStreamWakeups:
                 return
 
     async def nak(self, token: str, delay_s: float = 0.0) -> None:
-        """Not done: deliver it again after the delay. Raises `LogUnavailable`, `ValueError` for what is not a token."""
+        """Give a delivery back: it is redelivered after the delay. Raises `LogUnavailable`, `ValueError`."""
         delay = b' {"delay": %d}' % int(delay_s * _NS) if delay_s > 0 else b""
         self._wire.publish(_subject(token), b"-NAK" + delay)
 
     async def extend(self, token: str) -> None:
-        """Still at work. Raises `LogUnavailable`, `ValueError` for what is not a token."""
+        """Send a heartbeat for a delivery. Raises `LogUnavailable`, `ValueError` for an invalid token."""
         self._wire.publish(_subject(token), b"+WPI")
 
 
 def _subject(token: str) -> bytes:
-    """A token is the subject that acknowledges it. It may come from another worker's lease: let nothing else pass."""
+    """Return the subject that acknowledges a token: the token, checked because it may be from another's lease."""
     if not token.startswith(_ACK_PREFIX) or any(c <= " " for c in token):
         raise ValueError(f"not the token of a wake-up: {token!r}")
     return token.encode()

@@ -1,8 +1,13 @@
-"""Requests over a connection that never leave their caller waiting.
+"""Requests over a NATS connection, each with a bounded wait.
 
-Every request is answered, or fails with `LogUnavailable`: at once when the connection breaks, or after
-`request_timeout_s`. A request that was sent and got no answer fails with `Unanswered`, since it may have taken effect.
-While the connection is down, requests wait for it, as long as they would for an answer; it comes back by itself.
+Every request gets a reply, or fails with `LogUnavailable`: at once when the connection breaks, or after
+`request_timeout_s`. A request that was sent but got no reply fails with `Unanswered`, because it may have taken effect.
+While the connection is down, requests wait for it as long as they would for a reply; it is reconnected automatically.
+
+All replies arrive on one subscription, `<inbox>.*`: the last token of the subject is the number of the request, so a
+request costs one dictionary entry instead of a subscription. One timer for all requests (`_time_out`) sweeps the table
+of open requests a few times a second, so a request does not need a timer of its own. A caller may pass any
+`ReplyHandler` instead of a future, and is then called directly from the reading of the socket (`appends`).
 """
 
 from __future__ import annotations
@@ -26,10 +31,10 @@ from .link import Handler, Link
 T = TypeVar("T")
 
 Reply = tuple[bytes, bytes]
-"""Header and data of a message."""
+"""The header and data of a message."""
 
 RECONNECT_WAITS_S = (0.0, 0.02, 0.02, 0.05, 0.1, 0.25)
-"""Before each attempt to connect again; the last one from then on."""
+"""The waits before attempts to reconnect, in seconds; the last one repeats."""
 
 _DIAL_S = 2.0
 _PING_INTERVAL_S = 5.0
@@ -40,15 +45,15 @@ _log = logging.getLogger(__name__)
 
 
 class Unanswered(LogUnavailable):
-    """The request was sent, and no answer came: whether it took effect is unknown."""
+    """The request was sent, but no reply came: its outcome is unknown."""
 
 
 class NoResponders(LogUnavailable):
-    """Nobody takes requests on this subject now: no such stream or consumer, or none that has a leader."""
+    """There is no responder on this subject now: no such stream or consumer, or it has no leader."""
 
 
 class Refused(LogUnavailable):
-    """The server's API answered with an error. Attributes: `code`, `err_code`, `description`."""
+    """The server's API replied with an error. Attributes: `code`, `err_code`, `description`."""
 
     def __init__(self, what: str, fault: Fault) -> None:
         super().__init__(f"the NATS server refused {what}: {fault.description} (error {fault.err_code})")
@@ -56,7 +61,7 @@ class Refused(LogUnavailable):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """An error as the server's API tells it."""
+    """An error of the server's API."""
 
     code: int = 0
     err_code: int = 0
@@ -64,7 +69,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """An answer of the API of which only the absence of an error matters."""
+    """A reply of the API of which only the absence of an error matters."""
 
 
 class _Verdict(msgspec.Struct, frozen=True):
@@ -75,23 +80,23 @@ _VERDICTS = msgspec.json.Decoder(_Verdict)
 
 
 class ReplyHandler(Protocol):
-    """Who waits for an answer; a future of asyncio is one. It is told once, and must not wait or raise."""
+    """Receives one reply or error, for example an asyncio future. Its methods must not block or raise."""
 
     def done(self) -> bool:
-        """Return whether it waits no more."""
+        """Return whether it no longer waits."""
         ...
 
     def set_result(self, result: Any, /) -> None:
-        """The answer."""
+        """Receive the reply."""
         ...
 
     def set_exception(self, exception: Exception, /) -> None:
-        """There is no answer."""
+        """Receive the error, if there is no reply."""
         ...
 
 
 class _Call:
-    """A request under way. `parts` collects the messages of an answer that ends with a status."""
+    """A request in flight. `parts` collects the messages of a reply that ends with a status."""
 
     __slots__ = ("asker", "deadline", "parts", "subject")
 
@@ -101,7 +106,7 @@ class _Call:
         self.asker, self.subject, self.deadline, self.parts = asker, subject, deadline, parts
 
     def take(self, reply: Reply) -> bool:
-        """Note a message of the answer; returns whether it was the last one."""
+        """Take a message of the reply; returns whether it was the last one."""
         last = self.parts is None or headers.status(reply[0]) > 0
         if self.parts is not None:
             self.parts.append(reply)
@@ -115,7 +120,7 @@ class _Call:
 
 
 class Wire:
-    """One connection and the requests on it. Made by `open`."""
+    """One connection and the requests on it. Created by `open`."""
 
     def __init__(self, servers: list[str], name: str, request_timeout_s: float) -> None:
         self.url = ",".join(masked(server) for server in servers)
@@ -151,11 +156,11 @@ class Wire:
         connect_timeout_s: float = 5.0,
         request_timeout_s: float = 5.0,
     ) -> Wire:
-        """Connect to one of the servers of `url` (separated by commas), trying again for `connect_timeout_s`.
+        """Connect to one of the servers in `url` (separated by commas), with retries for `connect_timeout_s`.
 
-        Answers come to subjects that begin with `inbox`, of which every connection has its own. `user:password@` or
-        `token@` in the URL is used, and the credentials file that `NATS_CREDS` names.
-        Raises `ConfigError` for a URL or credentials that cannot work, else `LogUnavailable`.
+        Replies come to subjects that begin with `inbox`, under a prefix that is unique for each connection.
+        `user:password@` or `token@` in the URL is used, and so is the credentials file named by `NATS_CREDS`.
+        Raises `ConfigError` for a URL or credentials that cannot work, otherwise `LogUnavailable`.
         """
         wire = cls(servers_of(url), name, request_timeout_s)
         wire._inbox_prefix = inbox
@@ -209,7 +214,7 @@ class Wire:
             raise ConfigError(f"cannot use {self.url} as the URL of a NATS server: {error}") from error
 
     async def close(self) -> None:
-        """End the connection; what is under way fails."""
+        """Close the connection; requests in flight fail."""
         self._closed = True
         self._up.clear()
         self._link.flush_now()
@@ -221,38 +226,38 @@ class Wire:
 
     @property
     def server_version(self) -> str:
-        """The version of the server, for example `2.12.1`."""
+        """The version of the server, such as `2.12.1`."""
         return str(self._link.info.get("version", ""))
 
     @property
     def has_jetstream(self) -> bool:
-        """Return whether the server was started with JetStream."""
+        """True if the server was started with JetStream."""
         return bool(self._link.info.get("jetstream"))
 
     @property
     def clustered(self) -> bool:
-        """Return whether the server is one of a cluster."""
+        """True if the server is part of a cluster."""
         return "cluster" in self._link.info
 
     @property
     def payload_bytes_max(self) -> int:
-        """The largest message that the server takes, with its header."""
+        """The largest message that the server accepts, with its header."""
         return self._link.max_payload
 
     @property
     def lacks_tls(self) -> bool:
-        """Return whether a URL asks for TLS and the server does not."""
+        """True if a URL requests TLS and the server does not require it."""
         asked = any(server.startswith(("tls://", "wss://")) for server in self._servers)
         return asked and not self._link.info.get("tls_required")
 
     @property
     def closed(self) -> bool:
-        """Return whether it will never be up again."""
+        """True if the connection was closed and will not be up again."""
         return self._closed or bool(self._link.is_closed)
 
     @property
     def is_up(self) -> bool:
-        """Return whether the connection stands."""
+        """True if the connection is up."""
         return self._link.up
 
     # ---- sending
@@ -260,7 +265,7 @@ class Wire:
     async def request(
         self, subject: bytes, data: bytes = b"", header: bytes = b"", timeout_s: float | None = None
     ) -> Reply:
-        """Send and return the answer. Raises `Unanswered`, `NoResponders`, `LogUnavailable`, `ConfigError` (denied)."""
+        """Send and return the reply. Raises `Unanswered`, `NoResponders`, `LogUnavailable`, `ConfigError` (denied)."""
         if not self._link.up:
             await self.until_up()
         future = self.future()
@@ -268,7 +273,7 @@ class Wire:
         return self.answered(subject, await future)
 
     async def request_many(self, subject: bytes, data: bytes) -> list[Reply]:
-        """Send and return all messages of the answer, the last of which carries a status. Raises as `request` does."""
+        """Send and return all messages of the reply; the last one has a status. Raises the errors of `request`."""
         if not self._link.up:
             await self.until_up()
         future = self.future()
@@ -278,11 +283,11 @@ class Wire:
         return replies
 
     def now(self) -> float:
-        """Seconds, finer than a loop may count them."""
+        """Return monotonic seconds, in a finer resolution than that of some event loops."""
         return time.monotonic()
 
     def future(self) -> asyncio.Future[Any]:
-        """A new future on this wire's loop."""
+        """Return a new future of this connection's loop."""
         return self._loop.create_future()
 
     def ask(
@@ -295,9 +300,10 @@ class Wire:
         parts: list[Reply] | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Send now, and tell `asker` the answer, or `Unanswered`, or `ConfigError` (denied).
+        """Send now; `asker` gets the reply, or `Unanswered`, or `ConfigError` (denied).
 
-        Raises `LogUnavailable` while the connection is down. The answer may be nobody's: see `answered`.
+        Raises `LogUnavailable` while the connection is down. The reply may mean that there is no responder: see
+        `answered`.
         """
         if not self._link.up:
             raise self._unreachable()
@@ -308,15 +314,15 @@ class Wire:
         self._link.send(_publication(subject, self._inbox + token, header, data))
 
     def answered(self, subject: bytes, reply: Reply) -> Reply:
-        """The reply. Raises `NoResponders` if it is the server's, because nobody takes requests on the subject."""
+        """Return the reply. Raises `NoResponders` if the server sent it because the subject has no responder."""
         if reply[0].startswith(_NO_RESPONDERS):
-            raise NoResponders(f"nobody answers requests on {subject.decode()} at {self.url} now")
+            raise NoResponders(f"there is no responder for {subject.decode()} at {self.url} now")
         return reply
 
     def _expect(
         self, asker: ReplyHandler, subject: bytes, parts: list[Reply] | None, timeout_s: float | None
     ) -> bytes:
-        """Note who waits for an answer, and for how long; returns the token of the answer's subject."""
+        """Register a request with its deadline; returns the last token of its reply subject."""
         self._count += 1
         token = b"%x" % self._count
         wait_s = self.request_timeout_s if timeout_s is None else timeout_s
@@ -326,7 +332,7 @@ class Wire:
         return token
 
     async def api(self, method: str, body: object, answer: type[T]) -> T:
-        """A request to `$JS.API.<method>`, decoded. Raises `Refused` for an error, and as `request` does."""
+        """Send a request to `$JS.API.<method>`, and decode the reply. Raises `Refused`, and the errors of `request`."""
         data = b"" if body is None else msgspec.json.encode(body)
         _, reply = await self.request(b"$JS.API." + method.encode(), data)
         if fault := _VERDICTS.decode(reply).error:
@@ -342,17 +348,17 @@ class Wire:
         *,
         unhurried: bool = False,
     ) -> None:
-        """Send and forget. Raises `LogUnavailable` while the connection is down."""
+        """Send without waiting for a reply. Raises `LogUnavailable` while the connection is down."""
         if not self._link.up:
             raise self._unreachable()
         self._link.send(_publication(subject, reply, header, data), unhurried=unhurried)
 
     def flush(self) -> None:
-        """Let what was sent so far leave now, and not at the end of the turn."""
+        """Write everything that was sent so far now, not at the end of the loop's turn."""
         self._link.flush_now()
 
     async def until_up(self) -> None:
-        """Return when the connection stands, or raise `LogUnavailable` after `request_timeout_s`."""
+        """Return when the connection is up, or raise `LogUnavailable` after `request_timeout_s`."""
         if self.closed:
             raise self._unreachable()
         try:
@@ -366,7 +372,7 @@ class Wire:
     # ---- listening
 
     def inbox(self, suffix: bytes) -> bytes:
-        """A subject that nobody else uses, for subscriptions of one's own."""
+        """Return a new unique subject for a subscription."""
         self._count += 1
         return b"%b%x.%b" % (self._inbox, self._count, suffix)
 
@@ -375,7 +381,7 @@ class Wire:
         return self._link.listen(subject, handler)
 
     async def subscribe(self, subject: bytes, handler: Handler) -> int:
-        """Subscribe, and return the id when the server knows it. Raises `LogUnavailable`, `ConfigError` (denied)."""
+        """Subscribe; return the id once the server has accepted it. Raises `LogUnavailable`, `ConfigError` (denied)."""
         await self.until_up()
         sid = self.subscribe_now(subject, handler)
         try:
@@ -388,19 +394,19 @@ class Wire:
         return sid
 
     def listen_if_allowed(self, subject: bytes, handler: Handler, without: str = "") -> int:
-        """Subscribe to what one can do without; returns the id for `unsubscribe`.
+        """Subscribe to an optional subject; returns the id for `unsubscribe`.
 
-        A server that forbids it is mentioned once, with what it means: `without`, or nothing worth a warning.
+        If the server denies it, that is logged once: as a warning with the consequence `without`, or for debugging.
         """
         self._dispensable[subject] = without
         return self.subscribe_now(subject, handler)
 
     def forbids(self, subject: bytes) -> bool:
-        """Return whether the server has forbidden to listen there, as far as it has answered (`barrier`)."""
+        """Return whether the server has denied this subscription; certain only after `barrier`."""
         return subject in self._denials
 
     def unsubscribe(self, sid: int, *, linger_s: float = 0.0) -> None:
-        """End a subscription; for `linger_s` its handler still gets what was under way."""
+        """End a subscription; for `linger_s` seconds its handler still gets messages in flight."""
         self._link.unlisten(sid)
         if linger_s and not self._closed:
             self._loop.call_later(linger_s, self._link.forget, sid)
@@ -418,7 +424,7 @@ class Wire:
         finally:
             self._calls.pop(token, None)
 
-    # ---- what the connection tells
+    # ---- callbacks of the connection
 
     def _take(self, subject: bytes, reply: bytes, header: bytes, data: bytes) -> None:
         token = subject[len(self._inbox) :]
@@ -447,10 +453,10 @@ class Wire:
     async def _disconnected(self) -> None:
         if self._up.is_set() and not self._closed:
             cause = f" ({self._trouble})" if self._trouble else ""
-            _log.warning("the connection to the NATS server at %s broke%s; it is made again", self.url, cause)
+            _log.warning("the connection to the NATS server at %s broke%s; reconnecting", self.url, cause)
         self._up.clear()
         self._link.forget_unsent()
-        self._fail_all(f"the connection to the NATS server at {self.url} broke before an answer came")
+        self._fail_all(f"the connection to the NATS server at {self.url} broke before a reply came")
         self._tell(self.on_down)
 
     def _tell(self, listeners: set[Callable[[], object]]) -> None:
@@ -465,20 +471,20 @@ class Wire:
         self._tell(self.on_up)
 
     def _next_server(self, servers: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:
-        """Which server to try now, and the seconds to wait before."""
+        """Return the server to try next, and the seconds to wait before."""
         attempt, self._attempts = self._attempts, self._attempts + 1
         wait_s = RECONNECT_WAITS_S[min(attempt // len(servers), len(RECONNECT_WAITS_S) - 1)]
         return servers[attempt % len(servers)], wait_s
 
     async def _noticed(self, error: Exception) -> None:
-        """Remember what went wrong, for the message of requests that fail because of it."""
+        """Remember the error, for the messages of requests that fail because of it."""
         self._trouble = str(error) or type(error).__name__
         if "authorization" in self._trouble.lower() and not self._refused.done():
             self._refused.set_result(self._trouble.removeprefix("nats: "))
         _log.debug("connection to %s: %s", self.url, self._trouble)
 
     def _denied(self, text: str) -> None:
-        """The server forbids a subject: fail the request for it."""
+        """Fail the requests on a subject that the server denies."""
         match = _DENIED.search(text)
         subject = match["subject"].encode() if match else b""
         if match and match["what"].lower() == "subscription" and subject in self._dispensable:
@@ -488,8 +494,8 @@ class Wire:
         message = f"the NATS server at {self.url} does not allow this user what foldlog needs: {text}"
         if subject == self._inbox + b"*":
             message += (
-                ". Answers come there, by the namespace and the role of a connection: set FOLDLOG_ROLE to the role of "
-                "this user, and use the namespace that it may use"
+                ". Replies come to this subject, which depends on the namespace and the role: set FOLDLOG_ROLE to the "
+                "role of this user, and use a namespace that it may use"
             )
             self._unheard = message
             for call in [*self._calls.values()]:
@@ -498,20 +504,20 @@ class Wire:
         _log.error(message)
         if match:
             if match["what"].lower() == "publish":
-                for call in [*self._calls.values()]:  # who is told may send again
+                for call in [*self._calls.values()]:  # a copy, because a handler may send again
                     if call.subject == subject:
                         call.fail(ConfigError(message))
             else:
                 self._denials[subject] = message
 
     def _forgo(self, text: str, without: str) -> None:
-        """Mention once what the server forbids and nobody fails by."""
+        """Log once that the server denies an optional subject."""
         if without in self._forgone:
             return
         self._forgone.add(without)
         level = logging.WARNING if without else logging.DEBUG
-        told = f"{without}: " if without else ""
-        _log.log(level, "%sthe NATS server at %s does not allow this user more: %s", told, self.url, text)
+        prefix = f"{without}: " if without else ""
+        _log.log(level, "%sthe NATS server at %s does not allow this user: %s", prefix, self.url, text)
 
     def _unreachable(self) -> LogUnavailable:
         if self.closed:

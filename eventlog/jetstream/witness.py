@@ -1,8 +1,8 @@
-"""Remembering how far each shard went, since a damaged store can end early and number again silently.
+"""A check that no shard has lost its end: a damaged store can end early and assign positions again silently.
 
-After a crash, a server that finds an altered byte in the last block of a stream drops the rest of the block, and gives
-the positions that it frees to new messages. Whoever was there before can tell: the stream ends before what was
-seen. Every break of the connection raises that doubt, and the next use of a shard settles it.
+A server that finds an altered byte in the last block of a stream after a crash drops the rest of the block, and assigns
+the freed positions to new messages. A process that was connected before can detect it: the stream ends before a
+position that it has seen. Every break of the connection raises the doubt, and the next use of a shard checks it.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class Witness:
         wire.on_down.add(self._doubt)
 
     def saw(self, shard: int, position: int) -> None:
-        """There is a message at this position."""
+        """Note that there is a message at this position."""
         self._seen[shard] = max(self._seen[shard], position)
 
     def _doubt(self) -> None:
         self._doubted.update(range(len(self._seen)))
 
     async def settle(self, shard: int) -> None:
-        """If there is a doubt, settle it. Raises `LogCorrupted` for ever if it was right, and `LogUnavailable`."""
+        """Check a shard that is in doubt. Raises `LogUnavailable`, and always `LogCorrupted` if it has lost data."""
         if shard in self._doubted:
             await self.examine(shard)
             self._doubted.discard(shard)
 
     async def examine(self, shard: int) -> None:
-        """Compare with what the server has. Raises `LogCorrupted`, `LogUnavailable`."""
+        """Compare the last position with that of the server. Raises `LogCorrupted`, `LogUnavailable`."""
         seen = self._seen[shard]
         info = await self._wire.api(f"STREAM.INFO.{self._layout.shard(shard)}", None, _Info)
         if info.state.last_seq < seen:

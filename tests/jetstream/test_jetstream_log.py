@@ -404,7 +404,7 @@ async def test_an_end_whose_writer_died_before_it_told_is_known_as_the_writer_is
         await mine._wire.close()
         assert await waiting == run.stored[1:]
     await log._wire.barrier()
-    assert not log.events._obituaries._sids
+    assert not log.events._deaths._sids
 
 
 async def test_a_follower_that_falls_behind_reads_what_was_dropped(

@@ -178,7 +178,7 @@ async def test_who_may_not_hear_of_deaths_is_told_so_once_and_goes_on(
                 await run.append()  # and its writer dies
                 assert await anext(commits) == run.stored[1]
     (told,) = [record.getMessage() for record in caplog.records]
-    assert told.startswith("that a worker died is not heard here, and found out when its lease ends: ")
+    assert told.startswith("the death of a worker is noticed only when its lease expires: ")
     assert 'Subscription to "died.default"' in told
 
 

@@ -44,4 +44,4 @@ def test_a_broken_socket_fails_no_draft_and_is_told_in_one_line(caplog: pytest.L
     assert unhandled == []
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 3, told
-    assert all("broke" in line and "it is made again" in line for line in told)
+    assert all("broke" in line and "reconnecting" in line for line in told)
