@@ -1,4 +1,4 @@
-"""What every log must do, as pytest classes: subclass a suite, override its `log` fixture, and its tests are yours.
+"""Conformance suites for logs, as pytest classes: subclass a suite and override its `log` fixture.
 
     class TestMyEventLog(EventLogSuite):
         @pytest.fixture
@@ -6,9 +6,9 @@
             async with MyLog.open(shards=2) as log:
                 yield log
 
-A suite of its own for each port. The tests need anyio's pytest plugin (`anyio_mode = "auto"`), run over real time, and
-name everything freshly, so that all of them may share one namespace. Where logs may differ, a suite has an attribute
-that declares it, and asserts what is declared: that it is so, or that it is not. `NothingLog` fails every test.
+There is one suite for each port. The tests need anyio's pytest plugin (`anyio_mode = "auto"`), run in real time, and
+use new names for everything, so that all of them may share one namespace. Where logs may differ, a suite has an
+attribute to declare it, and asserts the declaration in both directions. `NothingLog` fails every test.
 """
 
 from __future__ import annotations

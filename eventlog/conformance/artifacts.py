@@ -1,4 +1,4 @@
-"""What `Artifacts` must do."""
+"""The suite for `Artifacts`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ArtifactsSuite(Suite):
     """Subclass it and override `log` and `reopened`."""
 
     def content(self, size_bytes: int = 0) -> bytes:
-        """Bytes that no other test stores."""
+        """Return bytes that no other test stores."""
         return new_name("content").encode() + b"\x00\xff" + bytes(range(256)) * (size_bytes // 256)
 
     @pytest.mark.parametrize("size_bytes", [0, 40_000, 1_100_000, _LARGE_BYTES])

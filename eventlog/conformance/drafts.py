@@ -1,4 +1,4 @@
-"""What `Drafts` must do."""
+"""The suite for `Drafts`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .suite import Suite, new_name
 
 
 def piece_of(run: str, number: int = 0, text: str = "") -> DraftPiece:
-    """The n-th piece of one character."""
+    """Return the n-th piece, of one character."""
     return DraftPiece(run=run, step=1, attempt=1, epoch=1, channel="text", offset=number, text=text or "x")
 
 
@@ -26,7 +26,7 @@ class DraftsSuite(Suite):
         return pieces
 
     async def characters(self, pieces: AsyncIterator[DraftPiece], count: int) -> list[DraftPiece]:
-        """The next pieces as they were published: some may have been joined, of one character each."""
+        """Return the next pieces, of one character each; joined ones are split again."""
         cut = list[DraftPiece]()
         while len(cut) < count:
             [piece] = await self.take(pieces, 1)

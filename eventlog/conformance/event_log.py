@@ -1,4 +1,4 @@
-"""What an `EventLog` must do (W1, W5, W25)."""
+"""The suite for `EventLog` (W1, W5, W25)."""
 
 from __future__ import annotations
 
@@ -386,7 +386,7 @@ async def _append_with_retries(log: Log, writer: Writer, text: str) -> None:
         except Conflict:
             continue
         return
-    pytest.fail("somebody else was first a thousand times")
+    pytest.fail("another writer was first a thousand times")
 
 
 def _in_shard_0(log: Log) -> tuple[Writer, Writer]:

@@ -1,4 +1,4 @@
-"""What `Leases` must do."""
+"""The suite for `Leases`."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class LeasesSuite(Suite):
     """Subclass it and override `log` and `mortal`."""
 
     hears_deaths: ClassVar[bool] = True
-    """A connection that ends is noticed; without, only the lease's time tells."""
+    """True if the log notices the end of a connection; otherwise leases can only expire."""
 
     def mortal(self, log: Log, worker: str) -> AbstractAsyncContextManager[tuple[Log, Kill]]:
-        """A handle on the namespace of `log` for this worker, and what ends its connection without a word. Override."""
+        """Return a handle on `log`'s namespace for this worker, and a function that cuts its connection. Override."""
         raise NotImplementedError("override `mortal`")
 
     def lease(self, **fields: object) -> Lease:
-        """A lease of a worker and a run that no other test knows."""
+        """Return a lease with a new worker and a new run."""
         run = new_name("run")
         defaults: dict[str, object] = {"worker": new_name("worker"), "run": run, "root": run}
         return Lease(**{"shard": 0, "agent": "a", "epoch": 1, **defaults, **fields})  # type: ignore[arg-type]
 
     async def live(self, log: Log, lease: Lease) -> bool:
-        """Return whether the lease's holder vouches for it."""
+        """Return whether the lease is live."""
         return await log.leases.live(lease.run, lease.worker, lease.epoch)
 
     async def over(self, log: Log, lease: Lease) -> None:

@@ -1,4 +1,4 @@
-"""The do-nothing log: accepts everything, keeps nothing. A suite that passes on it proves nothing."""
+"""The do-nothing log: accepts everything, stores nothing. A test that passes on it proves nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..ports import Delivery, DraftPiece, Lease, Selector, Stored, Subject, Time
 
 
 class NothingLog:
-    """All seven ports, none of which does a thing; nothing raises, every stream ends at once."""
+    """All seven ports, which do nothing: no method raises, every stream ends at once."""
 
     def __init__(self, namespace: str = "default", *, clock: Clock | None = None, shards: int = 2) -> None:
         self.namespace = namespace

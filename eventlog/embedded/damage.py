@@ -1,8 +1,8 @@
-"""Whether a store still holds what was stored in it, asked before clients are let in.
+"""The check of a store for lost data, before clients are admitted.
 
-The server itself drops what it cannot read and goes on. So all streams of foldlog are read and accounted for, unless
-every file is as it was left at the last clean stop: the keeper notes their sizes, times and inodes then. A copy of the
-store that was put in its place is read once, and is not a loss.
+The server drops data that it cannot read, and continues. So all streams of foldlog are read and accounted for, unless
+every file is as it was at the last clean stop, when the keeper records their sizes, times and inodes. A restored copy
+of the store is therefore read once, and is not a loss.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _Files = dict[str, tuple[int, int, int, int]]
 
 
 def note_clean_stop(layout: Layout) -> None:
-    """Write down what the files are, once the server has ended. Raises OSError."""
+    """Record the files after the server has ended. Raises OSError."""
     write_private(layout.clean_stop, msgspec.json.encode(_files(layout.store)))
 
 
 def is_touched(layout: Layout) -> bool:
-    """Whether a file was touched since the last clean stop, or there was none. The note of it is good for one start.
+    """Return whether a file changed since the last clean stop, or there was none. The record is used only once.
 
     Raises OSError.
     """
@@ -38,7 +38,7 @@ def is_touched(layout: Layout) -> bool:
 
 
 def _files(store: Path) -> _Files:
-    """Size, times of change and inode of each file but those of consumers, which hold nothing that is lost."""
+    """Return size, times and inode of each file, except those of consumers, whose loss does not matter."""
     found: _Files = {}
     for place, directories, names in os.walk(store):
         directories[:] = [name for name in directories if name != _CONSUMERS]
@@ -55,9 +55,9 @@ def _files(store: Path) -> _Files:
 
 
 async def damage(url: str, *, accept_loss: bool) -> list[str]:
-    """A line for each loss in the namespaces of the server there.
+    """Return a line for each loss in the namespaces of the server.
 
-    With `accept_loss` they are noted in the log as known. Raises `LogUnavailable`.
+    With `accept_loss`, the losses are recorded in the log as accepted. Raises `LogUnavailable`.
     """
     from ..jetstream.audit import audit, namespaces
     from ..jetstream.known_losses import accept

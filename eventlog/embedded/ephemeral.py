@@ -22,16 +22,16 @@ _PORT_ATTEMPTS = 5
 
 
 class EphemeralServer:
-    """A nats-server with JetStream on loopback, ready in some 20 ms, gone with the context or with this process.
+    """A nats-server with JetStream on loopback, ready in some 20 ms; it ends with the context or with this process.
 
         async with EphemeralServer() as server:
             connection = await nats.connect(server.url)
             server.kill()              # SIGKILL
             await server.restart()     # the same port, the same store
 
-    `directory` keeps the store (and its lock) there; without it a temporary directory is made and removed.
-    `extra_config` is added to the configuration (a cluster, accounts); a server of a cluster is ready when it
-    accepts connections, the cluster maybe later. `port` asks for one port, else a free one is chosen and kept.
+    `directory` is that of the store (and its lock); by default a temporary directory, which is removed at the end.
+    `extra_config` is added to the configuration (a cluster, accounts); a server of a cluster is ready when it accepts
+    connections, the cluster perhaps later. `port` selects a port; otherwise a free one is chosen and kept.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class EphemeralServer:
         self._lock: StoreLock | None = None
 
     async def __aenter__(self) -> Self:
-        """Start it.
+        """Start the server.
 
         Raises `NatsServerMissing`, `StoreLocked`, `ServerDied`, `ServerNotReady`, `DirectoryUnusable`.
         """
@@ -74,60 +74,60 @@ class EphemeralServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End it."""
+        """End the server."""
         await self._clear()
 
     @property
     def url(self) -> str:
-        """Where to connect: `nats://127.0.0.1:PORT`, also while it is down."""
+        """The URL, `nats://127.0.0.1:PORT`, also while the server is down."""
         return f"nats://127.0.0.1:{self.port}"
 
     @property
     def monitor_url(self) -> str:
-        """Its monitoring endpoint; another one after each restart."""
+        """The monitoring endpoint; it changes with each restart."""
         return f"http://127.0.0.1:{self._process.monitor_port}"
 
     @property
     def pid(self) -> int:
-        """The process id of the server; another one after each restart."""
+        """The process id of the server; it changes with each restart."""
         return self._process.pid
 
     @property
     def directory(self) -> Path:
-        """Where its store, configuration and log lie."""
+        """The directory of the store, the configuration and the log."""
         return self._layout.directory
 
     @property
     def store(self) -> Path:
-        """Its store; keep away from it while the server runs."""
+        """The store; do not touch it while the server runs."""
         return self._layout.store
 
     def running(self) -> bool:
-        """Has it not ended?"""
+        """Return whether the server runs."""
         return self._server is not None and self._server.running()
 
     def log_text(self) -> str:
-        """What it has said since its last start."""
+        """Return the server's log since its last start."""
         return self._process.log_text()
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL, and wait until the server has ended."""
         self._process.kill()
         self._hold_port()
 
     async def terminate(self) -> None:
-        """A clean stop, and wait until it is gone."""
+        """Stop the server cleanly, and wait until it has ended."""
         await self._process.terminate()
         self._hold_port()
 
     async def restart(self) -> None:
-        """Start it again on the same port and store; kill it before if it runs. Raises as entering does."""
+        """Kill the server if it runs, and start it on the same port and store. Raises the errors of entering."""
         self.kill()
         self._free_port()
         await self._start(self.port)
 
     def _hold_port(self) -> None:
-        """While it is down nobody else shall choose its port."""
+        """Keep others from choosing the port while the server is down."""
         if self._held is None:
             self._held = hold_port(self.port)
 
@@ -148,7 +148,7 @@ class EphemeralServer:
         for _ in range(_PORT_ATTEMPTS - 1):
             try:
                 return await self._start(choose_port())
-            except AddressInUse:  # another process was quicker
+            except AddressInUse:  # another process was faster
                 continue
         return await self._start(choose_port())
 

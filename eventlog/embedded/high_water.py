@@ -1,9 +1,9 @@
-"""The last sequence seen in each stream, kept beside the store: a server that lost its tail does not say so.
+"""The high-water marks: the last sequence seen in each stream, stored next to the store.
 
-A bit that flips on disk may make the server drop the tail of a stream at its next start and give its sequence
-numbers out again. The keeper therefore writes down where each stream ends, every few seconds and at a clean stop,
-and compares before it lets clients in. What this cannot see: messages lost from the middle of a stream (the hash
-chain of each run finds those on read), and what was stored after the last record and lost with it.
+A flipped bit on disk can make the server drop the tail of a stream at its next start, without an error, and assign its
+sequence numbers again. The keeper therefore records the end of each stream every few seconds and at a clean stop, and
+compares before it admits clients. It cannot detect messages lost from the middle of a stream (the hash chain of each
+run does, on reading), nor messages stored after the last record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .layout import Layout, write_private
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """Where a stream ends. `created` tells a stream from a later one of the same name."""
+    """The end of a stream. `created` distinguishes a stream from a later one of the same name."""
 
     created: str
     last_sequence: int
@@ -26,9 +26,9 @@ class Head(Struct, frozen=True, kw_only=True):
 
 
 def lost_tails(recorded: Mapping[str, Head], found: Mapping[str, Head]) -> tuple[LostTail, ...]:
-    """The streams that end before their record, or are gone.
+    """Return the streams that end before their record, or are missing.
 
-    A stream that was made again since is not compared. One that was empty cannot have lost anything.
+    A stream that was created again since is not compared; one that was empty cannot have lost anything.
     """
     return tuple(
         LostTail(stream=name, recorded=head.last_sequence, found=now.last_sequence if now else None)
@@ -43,13 +43,13 @@ def _ends_before(now: Head | None, head: Head) -> bool:
 
 
 def fewer_messages(recorded: Mapping[str, Head], found: Mapping[str, Head]) -> tuple[str, ...]:
-    """A line for the keeper's log about each stream that holds fewer messages than recorded.
+    """Return a line for the keeper's log for each stream that has fewer messages than recorded.
 
-    No error: expired and deleted messages are gone rightly. Nor does it name all that is lost, see above.
+    It is not an error, because messages may have expired or been deleted.
     """
     return tuple(
-        f"stream {name} holds {head.messages - now.messages:,} messages fewer than when it was seen last "
-        "(expired, deleted or lost; the chain of each run tells)"
+        f"stream {name} has {head.messages - now.messages:,} messages fewer than when it was recorded "
+        "(expired, deleted or lost; the hash chain of each run shows losses)"
         for name, head in sorted(recorded.items())
         for now in [found.get(name)]
         if now is not None and now.created == head.created and now.messages < head.messages
@@ -57,7 +57,7 @@ def fewer_messages(recorded: Mapping[str, Head], found: Mapping[str, Head]) -> t
 
 
 def read_high_water(layout: Layout) -> dict[str, Head]:
-    """The record; empty if there is none. An unreadable one is not a record: it is replaced, not trusted."""
+    """Return the record; empty if there is none or it cannot be decoded."""
     try:
         return msgspec.json.decode(layout.high_water.read_bytes(), type=dict[str, Head])
     except (OSError, msgspec.MsgspecError):

@@ -1,4 +1,4 @@
-"""How to reach the server of a directory: `server.json`, and whether what it says is still true."""
+"""The address of a directory's server: `server.json`, and the check that it is still valid."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ PROBE_TIMEOUT_S = 0.5
 
 
 class ServerInfo(Struct, frozen=True, kw_only=True):
-    """A server that runs.
+    """A running server.
 
-    `url` holds the token (`nats://TOKEN@127.0.0.1:PORT`), as nats-py and the `nats` command line take it: do not
-    show it, show `address`. Clients that do not read a token from the URL (JavaScript) take `address` and `token`.
+    `url` contains the token (`nats://TOKEN@127.0.0.1:PORT`), in the form for nats-py and the `nats` command line; show
+    `address` instead. Clients that do not read a token from the URL (JavaScript) need `address` and `token`.
     `started_at` is UTC, ISO 8601.
     """
 
@@ -37,7 +37,7 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
     started_at: str
 
     def __repr__(self) -> str:
-        """Without the token."""
+        """Return a text without the token."""
         return f"<nats-server {self.version} at {self.address}, process {self.pid}, log in {self.directory}>"
 
     @property
@@ -47,17 +47,17 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def risk(self) -> str | None:
-        """What the sync setting may lose, for people; None if nothing."""
+        """What the sync setting may lose, as text; None if nothing."""
         if self.sync == "always":
             return None
         return (
-            "FOLDLOG_SYNC=default: events are fsynced within two minutes; a power failure loses those since then, "
-            "although they were acknowledged"
+            "FOLDLOG_SYNC=default: events are fsynced within two minutes; a power failure loses acknowledged events "
+            "since the last fsync"
         )
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """What a server keeps over restarts, so that its clients find it again."""
+    """The values that a server keeps over restarts, so that its clients find it again."""
 
     name: str
     token: str
@@ -65,7 +65,7 @@ class Identity(Struct, frozen=True, kw_only=True):
 
 
 def read_info(layout: Layout) -> ServerInfo | None:
-    """What `server.json` says, true or not; None if it is absent or unreadable."""
+    """Return the content of `server.json`, valid or not; None if it is missing or cannot be decoded."""
     try:
         return msgspec.json.decode(layout.info.read_bytes(), type=ServerInfo, dec_hook=_path)
     except (OSError, msgspec.MsgspecError):
@@ -82,10 +82,10 @@ def write_info(layout: Layout, info: ServerInfo) -> None:
 
 
 def answering(layout: Layout) -> ServerInfo | None:
-    """The server of `server.json`, if it answers under its name and has its keeper.
+    """Return the server of `server.json`, if it replies under its name and its keeper is alive.
 
-    The file is read once more after the answer: a keeper that is about to end removes the file first and looks for
-    connections then, so either it sees this one or this one sees the file gone.
+    The file is read again after the reply: a keeper that is about to end first removes the file and then looks for
+    connections, so either the keeper sees this connection, or this process sees that the file is missing.
     """
     info = read_info(layout)
     if info is None or not is_alive(info.keeper_pid) or not _greets(info):
@@ -94,7 +94,7 @@ def answering(layout: Layout) -> ServerInfo | None:
 
 
 def _greets(info: ServerInfo) -> bool:
-    """Does a server with JetStream and this name accept connections on the port?"""
+    """Return whether a server with JetStream and this name accepts connections on the port."""
     try:
         with socket.create_connection(("127.0.0.1", info.port), PROBE_TIMEOUT_S) as connection:
             word, _, greeting = connection.makefile("rb").readline().partition(b" ")
@@ -105,7 +105,7 @@ def _greets(info: ServerInfo) -> bool:
 
 
 def runs(pid: int, marker: str) -> bool:
-    """Is there a process `pid` with `marker` in its command line? A pid alone may belong to somebody else by now."""
+    """Return whether process `pid` has `marker` in its command line; the pid may have been reused."""
     import psutil
 
     try:
@@ -115,7 +115,7 @@ def runs(pid: int, marker: str) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Is there a process `pid`?"""
+    """Return whether there is a process `pid`."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

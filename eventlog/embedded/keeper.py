@@ -1,11 +1,16 @@
-"""The keeper: holds the lock of one store, has its nats-server as a child, ends when nobody needs it.
+"""The keeper: holds the lock of one store, runs its nats-server as a child, and ends when it is no longer needed.
 
     python -m foldlog.eventlog.embedded.keeper DIRECTORY
 
-Rules: it lets clients in only after every stream has been found to reach its high-water mark and, if files were touched
-since the last clean stop, to hold every message; it starts a server that died again, on the same port, and looks at the
-high-water marks again; `server.json` is there only while the server may be used; the server ends before the keeper,
-and if the keeper is killed, with it (Linux), holding the lock until it has.
+Its rules:
+
+- Clients are admitted only after a check of the store: every stream must reach its high-water mark and, if files
+  changed since the last clean stop, have every message. The check runs on a port that no client knows, because clients
+  that reconnect would write over a lost tail and hide it.
+- A server that dies is checked and started again on the same port, so that clients reconnect by themselves.
+- `server.json` exists only while the server may be used. It is removed before the keeper ends for lack of clients, and
+  connections are then counted once more, so that a client that has just read it is not disconnected.
+- The server ends before the keeper. If the keeper is killed, the server ends too (Linux); it holds the lock until then.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from .monitor import Activity, NoAnswer, activity, heads
 from .process import AddressInUse, ServerProcess, choose_port
 from .report import send_failure
 
-_READY_S = 600.0  # a large store takes its time; a user who waits gives up before
+_READY_S = 600.0  # a large store needs time; a caller that waits gives up earlier
 _RECORD_EVERY_S = 2.0
 _PORT_ATTEMPTS = 5
 _DEATHS_MAX = 5
@@ -44,7 +49,7 @@ _DEATHS_WINDOW_S = 30.0
 
 
 class Keeper:
-    """Keeps one server. `idle_s` is how long it stays without clients."""
+    """Keeps one server. `idle_s` is the time without clients after which it ends."""
 
     def __init__(
         self, layout: Layout, lock: StoreLock, *, sync: Sync, idle_s: float, accept_loss: bool = False
@@ -62,23 +67,23 @@ class Keeper:
         self._child_ended = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve until a signal, or until nobody needs it. Raises the errors of `ensure_server`."""
+        """Serve until a signal, or until there are no clients for `idle_s`. Raises the errors of `ensure_server`."""
         self._obey_signals()
         try:
             await self._serve()
         except asyncio.CancelledError:
-            say("told to end")
+            say("stopped by a signal")
         finally:
             await self._end()
 
     def _obey_signals(self) -> None:
         loop, serving = asyncio.get_running_loop(), asyncio.current_task()
-        told = False
+        cancelled = False
 
         def end() -> None:
-            nonlocal told
-            if serving is not None and not told:  # a second signal must not cut the clean end short
-                told = serving.cancel()
+            nonlocal cancelled
+            if serving is not None and not cancelled:  # a second signal must not interrupt the clean stop
+                cancelled = serving.cancel()
 
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, end)
@@ -95,14 +100,14 @@ class Keeper:
                 self._serving = False
                 self._count_death(server)
                 server = await self._start()
-            elif await self._nobody_needs(server):
+            elif await self._is_idle(server):
                 return
             elif time.monotonic() >= self._record_due:
                 await self._record(server)
 
     async def _wait_for_something(self) -> None:
-        """Return when the server ended, or after a moment."""
-        with suppress(TimeoutError):  # not by wait_for: in Python 3.11 it may swallow the cancellation
+        """Return when the server has ended, or after a moment."""
+        with suppress(TimeoutError):  # not with wait_for, which may swallow the cancellation in Python 3.11
             async with asyncio.timeout(min(1.0, self._idle_s / 5)):
                 await self._child_ended.wait()
         self._child_ended.clear()
@@ -130,7 +135,7 @@ class Keeper:
     async def _check_store(self) -> None:
         """Compare the streams with their high-water marks, on a port that no client knows.
 
-        Clients that wait for the known port to come back would otherwise write over a lost tail and hide it.
+        Clients that reconnect to the known port would otherwise write over a lost tail and hide it.
         """
         recorded, touched = read_high_water(self._layout), not self._deaths and is_touched(self._layout)
         if not touched and not any(head.last_sequence for head in recorded.values()):
@@ -154,7 +159,7 @@ class Keeper:
         self._accept_loss = False
 
     async def _listen(self) -> ServerProcess:
-        """The server on its own port, or on another one if that is taken by now."""
+        """Start the server on its own port, or on another one if that is taken."""
         for _ in range(_PORT_ATTEMPTS):
             try:
                 server = await self._run_server(self._identity.port)
@@ -199,19 +204,19 @@ class Keeper:
 
     # Watching
 
-    async def _nobody_needs(self, server: ServerProcess) -> bool:
-        """Has nobody been connected for long enough? If so, `server.json` is gone."""
+    async def _is_idle(self, server: ServerProcess) -> bool:
+        """Return whether there was no client for long enough; if so, `server.json` is removed."""
         if await self._in_use(server) or time.monotonic() - self._used_at < self._idle_s:
             return False
         self._layout.info.unlink(missing_ok=True)
-        if await self._in_use(server):  # somebody read it just before
+        if await self._in_use(server):  # a client read it just before
             self._announce(server)
             return False
-        say(f"nobody was connected for {self._idle_s:g} s")
+        say(f"no client was connected for {self._idle_s:g} s")
         return True
 
     async def _in_use(self, server: ServerProcess) -> bool:
-        """Is somebody connected, or was since the last look? A server that does not answer is in use."""
+        """Return whether a client is connected, or was since the last check. A server without a reply is in use."""
         try:
             now = await activity(server.monitor_port)
         except NoAnswer:
@@ -222,7 +227,7 @@ class Keeper:
         return used
 
     async def _record(self, server: ServerProcess) -> None:
-        """Write down where the streams end, if that has changed."""
+        """Record the ends of the streams, if they have changed."""
         self._record_due = time.monotonic() + _RECORD_EVERY_S
         try:
             found = await heads(server.monitor_port)
@@ -235,7 +240,7 @@ class Keeper:
     # Ending
 
     async def _end(self) -> None:
-        ours = self._lock.is_at(self._layout.lock)  # else the files may be those of another keeper by now
+        ours = self._lock.is_at(self._layout.lock)  # otherwise the files may be those of another keeper
         if ours:
             self._layout.info.unlink(missing_ok=True)
         server, self._server = self._server, None
@@ -244,7 +249,7 @@ class Keeper:
             if serving:
                 await self._record(server)
             await server.terminate()
-            if serving and not self._deaths:  # what a server that died has left is read at the next start
+            if serving and not self._deaths:  # after a death, the next start must check the whole store
                 with suppress(OSError):
                     note_clean_stop(self._layout)
         say("ended")
@@ -260,7 +265,7 @@ def _read_identity(layout: Layout) -> Identity:
 
 
 def say(line: str) -> None:
-    """One line of the keeper's log."""
+    """Write one line to the keeper's log."""
     sys.stderr.write(f"{datetime.now(UTC).isoformat(timespec='milliseconds')} [{os.getpid()}] {line}\n")
     sys.stderr.flush()
 
@@ -300,9 +305,7 @@ def _documented(layout: Layout, cause: Exception) -> FoldlogError:
         return cause
     if isinstance(cause, OSError):
         return DirectoryUnusable.because(layout.directory, cause)
-    return ServerDied(
-        f"nats-server does not answer on its monitoring port: {cause}. See {layout.server_log}."
-    )
+    return ServerDied(f"nats-server does not reply on its monitoring port: {cause}. See {layout.server_log}.")
 
 
 def main() -> int:
@@ -312,11 +315,11 @@ def main() -> int:
     )
     parser.add_argument("directory", type=Path, help="the log directory, as in <project>/.foldlog/log")
     parser.add_argument(
-        "--accept-loss", action="store_true", help="go on with streams that have lost their tail"
+        "--accept-loss", action="store_true", help="continue with streams that have lost data"
     )
-    parser.add_argument("--detach", action="store_true", help="go on in the background")
-    parser.add_argument("--lock", type=int, help="a file descriptor that holds the lock already")
-    parser.add_argument("--report", type=int, help="a file descriptor that takes a failure to start")
+    parser.add_argument("--detach", action="store_true", help="continue in the background")
+    parser.add_argument("--lock", type=int, help="a file descriptor that already holds the lock")
+    parser.add_argument("--report", type=int, help="a file descriptor for reporting a failure to start")
     arguments = parser.parse_args()
     layout = Layout(arguments.directory.absolute())
     try:
@@ -326,7 +329,7 @@ def main() -> int:
         return 1
     if lock is None:
         holder = holder_of(layout.lock)
-        say(f"{layout.directory} is kept already" + (f", by process {holder.pid}" if holder else ""))
+        say(f"{layout.directory} already has a keeper" + (f", process {holder.pid}" if holder else ""))
         return 1
     if arguments.detach and os.fork():
         os._exit(0)

@@ -1,4 +1,4 @@
-"""Where the embedded server keeps its files: `<project>/.foldlog/log/`, for its user alone."""
+"""The files of the embedded server: `<project>/.foldlog/log/`, accessible only to their user."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _MARKERS = (".foldlog", "pyproject.toml", ".git")
 
 
 def project_directory() -> Path:
-    """The nearest directory, from the working directory upwards, that looks like a project; else the working directory.
+    """Return the nearest project directory, from the working directory upwards; otherwise the working directory.
 
-    A project has a `.foldlog`, a `pyproject.toml` or a `.git`.
+    A project directory has a `.foldlog`, a `pyproject.toml` or a `.git`.
     """
     here = Path.cwd()
     return next((place for place in (here, *here.parents) if _is_project(place)), here)
@@ -26,7 +26,7 @@ def _is_project(place: Path) -> bool:
 
 
 def log_directory() -> Path:
-    """Where the log of this project lies: `$FOLDLOG_HOME/log`, else `<project>/.foldlog/log`."""
+    """Return the log directory of this project: `$FOLDLOG_HOME/log`, otherwise `<project>/.foldlog/log`."""
     home = os.environ.get("FOLDLOG_HOME")
     return (Path(home).expanduser().absolute() if home else project_directory() / ".foldlog") / "log"
 
@@ -34,8 +34,8 @@ def log_directory() -> Path:
 class Layout(Struct, frozen=True):
     """The files of one log directory.
 
-    `store` is the server's; `config` what it was started with; `info` (`server.json`) says how to reach it while it
-    runs; `identity` keeps port, token and name over restarts; `high_water` the last sequence seen in each stream.
+    `store` belongs to the server; `config` is its configuration; `info` (`server.json`) has its address while it runs;
+    `identity` has port, token and name over restarts; `high_water` the last sequence seen in each stream.
     """
 
     directory: Path
@@ -52,7 +52,7 @@ class Layout(Struct, frozen=True):
 
     @property
     def info(self) -> Path:
-        """How to reach the server; there while it runs."""
+        """The address of the server; exists while it runs."""
         return self.directory / "server.json"
 
     @property
@@ -62,7 +62,7 @@ class Layout(Struct, frozen=True):
 
     @property
     def lock(self) -> Path:
-        """Locked as long as a keeper or a server of this directory lives."""
+        """The lock file, locked while a keeper or a server of this directory is alive."""
         return self.directory / "lock"
 
     @property
@@ -72,21 +72,21 @@ class Layout(Struct, frozen=True):
 
     @property
     def clean_stop(self) -> Path:
-        """What the files of the store were when the server last ended cleanly; gone while it runs."""
+        """The state of the store's files at the last clean stop; missing while the server runs."""
         return self.directory / "clean_stop.json"
 
     @property
     def server_log(self) -> Path:
-        """What the server says."""
+        """The log of the server."""
         return self.directory / "server.log"
 
     @property
     def keeper_log(self) -> Path:
-        """What the keeper says."""
+        """The log of the keeper."""
         return self.directory / "keeper.log"
 
     def create(self) -> None:
-        """Make the directory, readable by its user alone and ignored by git. Raises `DirectoryUnusable`."""
+        """Create the directory, accessible only to its user and ignored by git. Raises `DirectoryUnusable`."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             if self.directory.stat().st_mode & 0o077:
@@ -99,7 +99,7 @@ class Layout(Struct, frozen=True):
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replace a file at once and for good (fsynced), readable by its user alone. Raises OSError."""
+    """Replace a file atomically and durably (fsync), accessible only to its user. Raises OSError."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:

@@ -1,8 +1,8 @@
-"""The lock of a store: held as long as a keeper, or a server started by one, lives.
+"""The lock of a store: held while a keeper, or a server started by one, is alive.
 
-nats-server takes no lock, and two servers on one store lose data without an error. So a lock (flock) goes with the
-open file: whoever starts a keeper takes it and hands it over, and the keeper hands it on to its server. It is free
-when the last of them is gone, however they ended.
+nats-server does not lock its store, and two servers on one store lose data without an error. The lock is a flock, which
+belongs to the open file: the process that starts a keeper takes it and passes it on to the keeper, which passes it on
+to its server. It is free when the last of them has ended, in whatever way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Role = Literal["starter", "keeper", "ephemeral"]
 
 
 class Holder(Struct, frozen=True):
-    """Who holds the lock, as it wrote into the lock file."""
+    """The holder of the lock, as written into the lock file."""
 
     pid: int
     role: Role
@@ -38,7 +38,7 @@ class StoreLock:
 
     @classmethod
     def take(cls, path: Path, role: Role) -> Self | None:
-        """The lock, or None if somebody else holds it. Raises `DirectoryUnusable`, `PlatformUnsupported`."""
+        """Return the lock, or None if another process holds it. Raises `DirectoryUnusable`, `PlatformUnsupported`."""
         if sys.platform == "win32":
             raise PlatformUnsupported(
                 "The embedded server needs Linux or macOS. Start nats-server yourself and set NATS_URL."
@@ -64,13 +64,13 @@ class StoreLock:
         return lock
 
     def sign(self, role: Role) -> None:
-        """Write who holds the lock into its file. Raises OSError."""
+        """Write this process into the lock file as its holder. Raises OSError."""
         content = msgspec.json.encode(Holder(os.getpid(), role))
         os.ftruncate(self.descriptor, 0)
         os.pwrite(self.descriptor, content, 0)
 
     def is_at(self, path: Path) -> bool:
-        """Is the locked file still the one at `path`? If not, the lock keeps nobody out any more."""
+        """Return whether the locked file is still the one at `path`; otherwise the lock has no effect any more."""
         try:
             there = path.stat()
         except OSError:
@@ -78,17 +78,17 @@ class StoreLock:
         return os.path.samestat(there, os.fstat(self.descriptor))
 
     def hand_over(self) -> None:
-        """Let go of it without freeing it: a child has inherited it."""
+        """Close the file without unlocking it, because a child has inherited it."""
         os.close(self.descriptor)
 
     def release(self) -> None:
-        """Free it, unless a child that has inherited it still lives."""
+        """Release the lock, unless a child that has inherited it is still alive."""
         os.ftruncate(self.descriptor, 0)
         os.close(self.descriptor)
 
 
 def holder_of(path: Path) -> Holder | None:
-    """Who signed the lock last; only meaningful while the lock is held."""
+    """Return the last process that took the lock; only meaningful while the lock is held."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Holder)
     except (OSError, msgspec.MsgspecError):

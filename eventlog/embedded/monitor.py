@@ -1,4 +1,4 @@
-"""What a server says about itself, over its monitoring port on loopback."""
+"""The state of a server, read from its monitoring port on loopback."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _Answer = TypeVar("_Answer")
 
 
 class NoAnswer(Exception):
-    """The server does not answer, or not what was expected."""
+    """The server does not reply, or its reply is unexpected."""
 
 
 class Activity(Struct, frozen=True):
-    """Connections now and since the server started, and the server's version."""
+    """The connections now and since the server's start, and the server's version."""
 
     connections: int
     total_connections: int
@@ -53,12 +53,12 @@ class _JetStream(Struct, frozen=True):
 
 
 async def activity(port: int) -> Activity:
-    """Who is connected. Raises `NoAnswer`."""
+    """Return the server's connections. Raises `NoAnswer`."""
     return await _get(port, "/varz", Activity)
 
 
 async def heads(port: int) -> dict[str, Head]:
-    """Where each stream ends, by name; streams in memory and those of snapshots, which are no loss, are left out.
+    """Return the end of each stream by name, without memory streams and snapshots, whose loss does not matter.
 
     Raises `NoAnswer`.
     """
@@ -85,7 +85,7 @@ async def _get(port: int, path: str, kind: type[_Answer]) -> _Answer:
 
 
 async def _exchange(port: int, path: str) -> bytes:
-    """One GET over HTTP/1.0, which ends with the connection."""
+    """Send a GET over HTTP/1.0, whose response ends with the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode())

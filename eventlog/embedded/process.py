@@ -1,4 +1,4 @@
-"""One nats-server as a child of this process: it is started, awaited, killed, and never outlives its parent."""
+"""One nats-server as a child process: starting, waiting until it is ready, stopping. It never outlives its parent."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ _PR_SET_PDEATHSIG = 1
 
 
 class AddressInUse(ServerDied):
-    """The port of the server is taken: choose another."""
+    """The port of the server is taken; choose another one."""
 
 
 class _Ports(Struct, frozen=True):
-    """What the server writes to its ports file once it accepts connections: lists of URLs."""
+    """The content of the ports file, which the server writes once it accepts connections: lists of URLs."""
 
     nats: list[str]
     monitoring: list[str]
 
 
 def choose_port() -> int:
-    """A port that is free now, below the range from which systems give ports to outgoing connections.
+    """Return a free port below the range of ephemeral ports.
 
-    A client that keeps reconnecting to a port of that range may one day get the same port as its own, be connected
-    to itself, and hold the port against the server that comes back.
+    A client that keeps reconnecting to a port in that range may get the same port as its own, be connected to itself,
+    and block the port for the restarted server.
     """
     return next(port for port in random.sample(_PORTS, len(_PORTS)) if _is_free(port))
 
 
 def hold_port(port: int) -> socket.socket | None:
-    """Keep others from choosing a port on which nobody listens, until the socket is closed; null if it is taken."""
+    """Reserve a free port until the returned socket is closed; None if it is taken."""
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # its last connections may linger
     try:
@@ -76,7 +76,7 @@ def _is_free(port: int) -> bool:
 
 
 class ServerProcess:
-    """A nats-server. `port` and `monitor_port` are known once `ready` has returned."""
+    """A nats-server process. `port` and `monitor_port` are known once `ready` has returned."""
 
     def __init__(self, child: subprocess.Popen[bytes], layout: Layout, log_offset_bytes: int) -> None:
         self._child, self._layout, self._log_offset_bytes = child, layout, log_offset_bytes
@@ -86,9 +86,9 @@ class ServerProcess:
 
     @classmethod
     def spawn(cls, binary: Path, layout: Layout, config: str, lock: StoreLock) -> Self:
-        """Start it; it inherits the lock. Raises `ServerDied`, `DirectoryUnusable`.
+        """Start a server, which inherits the lock. Raises `ServerDied`, `DirectoryUnusable`.
 
-        On Linux it is told to end when the thread that called this ends.
+        On Linux it gets SIGTERM when the calling thread ends.
         """
         try:
             _refuse_full_disk(layout.directory)
@@ -100,7 +100,9 @@ class ServerProcess:
         except OSError as cause:
             raise DirectoryUnusable.because(layout.directory, cause) from cause
         with log:
-            offset_bytes = log.seek(0, os.SEEK_END)  # before it starts: it writes with the same file position
+            offset_bytes = log.seek(
+                0, os.SEEK_END
+            )  # before the start, because the server shares the file position
             return cls(_start(binary, layout.config, log.fileno(), lock), layout, offset_bytes)
 
     @property
@@ -109,13 +111,13 @@ class ServerProcess:
         return self._child.pid
 
     def running(self) -> bool:
-        """Has it not ended yet?"""
+        """Return whether the process runs."""
         return self._child.poll() is None
 
     async def ready(self, timeout_s: float) -> None:
-        """Return when it accepts connections; streams are recovered by then.
+        """Return when the server accepts connections and has recovered its streams.
 
-        Raises `ServerDied` (`AddressInUse` if that was why), and `ServerNotReady` after `timeout_s`.
+        Raises `ServerDied` (`AddressInUse` if that is the cause), and `ServerNotReady` after `timeout_s`.
         """
         begun = time.monotonic()
         while (ports := self._read_ports()) is None:
@@ -132,16 +134,16 @@ class ServerProcess:
         )
 
     def _read_ports(self) -> _Ports | None:
-        with suppress(OSError, msgspec.MsgspecError):  # not there yet, or half written
+        with suppress(OSError, msgspec.MsgspecError):  # not there yet, or incomplete
             return msgspec.json.decode(self._ports_file.read_bytes(), type=_Ports)
         return None
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would. Nothing happens if it has ended already."""
+        """Send SIGKILL, like a crash. Does nothing if the process has ended already."""
         _end(self._child)
 
     async def terminate(self, timeout_s: float = 10.0) -> None:
-        """Let it end cleanly; SIGKILL after `timeout_s`. Nothing happens if it has ended already."""
+        """Stop the server cleanly, with SIGKILL after `timeout_s`. Does nothing if it has ended already."""
         self._child.terminate()
         deadline = time.monotonic() + timeout_s
         while self.running() and time.monotonic() < deadline:  # noqa: ASYNC110  # a process is not an event
@@ -149,7 +151,7 @@ class ServerProcess:
         self.kill()
 
     def log_text(self) -> str:
-        """What it has said since it started."""
+        """Return the server's log since its start."""
         try:
             with self._layout.server_log.open("rb") as log:
                 log.seek(self._log_offset_bytes)
@@ -158,7 +160,7 @@ class ServerProcess:
             return ""
 
     def death(self) -> ServerDied:
-        """The error for a server that ended by itself, with the last lines of its log."""
+        """Return the error for a server that ended by itself, with the last lines of its log."""
         said = self.log_text()
         kind = AddressInUse if "address already in use" in said else ServerDied
         return kind(
@@ -168,7 +170,7 @@ class ServerProcess:
 
 
 def _refuse_full_disk(directory: Path) -> None:
-    """Raise OSError where the server would start, but could store nothing, nor say so."""
+    """Raise OSError if the disk is so full that the server would start but could not store anything."""
     if shutil.disk_usage(directory).free < _DISK_FREE_BYTES_MIN:
         raise OSError(
             errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} (less than {_DISK_FREE_BYTES_MIN:,} bytes free)"
@@ -176,7 +178,7 @@ def _refuse_full_disk(directory: Path) -> None:
 
 
 def last_lines(text: str, count: int = 5) -> str:
-    """The end of a log, indented."""
+    """Return the end of a log, indented."""
     lines = [line for line in text.splitlines() if line.strip()]
     return "\n".join(f"    {line}" for line in lines[-count:]) or "    (nothing)"
 
@@ -188,7 +190,7 @@ def rotate(log: Path) -> None:
 
 
 def _start(binary: Path, config: Path, log: int, lock: StoreLock) -> subprocess.Popen[bytes]:
-    """In a process group of its own, so that Ctrl-C on a terminal reaches only us."""
+    """Start the process in a separate process group, so that Ctrl-C on a terminal reaches only this process."""
     try:
         return subprocess.Popen(
             [binary, "-c", config],
@@ -206,14 +208,14 @@ def _start(binary: Path, config: Path, log: int, lock: StoreLock) -> subprocess.
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """On Linux, what a child does before it becomes the server: ask for SIGTERM at its parent's death."""
+    """Return a function that, on Linux, makes a child request SIGTERM at its parent's death."""
     if sys.platform != "linux":
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
     def prepare() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it died in between
+        if os.getppid() != parent:  # the parent died in between
             os._exit(1)
 
     return prepare

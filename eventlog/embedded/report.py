@@ -1,4 +1,7 @@
-"""How a keeper tells the process that started it why it failed: one message through a pipe, which needs no disk."""
+"""The report of a failed start, from a keeper to the process that started it: one message through a pipe.
+
+It does not need the disk, which may be the cause of the failure.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _KINDS: dict[str, type[FoldlogError]] = {
 
 
 class _Failure(Struct, frozen=True, kw_only=True):
-    """An error on its way from one process to another."""
+    """An error as a message from one process to another."""
 
     kind: str
     message: str
@@ -36,7 +39,7 @@ class _Failure(Struct, frozen=True, kw_only=True):
     found: tuple[str, ...] = ()
 
     def error(self, directory: Path) -> FoldlogError:
-        """The error again."""
+        """Return the error."""
         if self.kind == TailLost.__name__:
             return TailLost(directory, self.tails, self.found)
         if self.kind == StoreDamaged.__name__:
@@ -45,7 +48,7 @@ class _Failure(Struct, frozen=True, kw_only=True):
 
 
 def send_failure(descriptor: int, error: FoldlogError) -> None:
-    """Write the error for the starter, if it still listens."""
+    """Send the error to the starter, if it still reads."""
     tails = error.tails if isinstance(error, TailLost) else ()
     found = error.found[len(tails) : len(tails) + LINES_MAX] if isinstance(error, StoreDamaged) else ()
     failure = _Failure(kind=type(error).__name__, message=str(error), tails=tails, found=found)
@@ -54,23 +57,23 @@ def send_failure(descriptor: int, error: FoldlogError) -> None:
 
 
 class Report:
-    """The starter's end of the pipe. `sender` is the keeper's end, for it to inherit."""
+    """The starter's end of the pipe. `sender` is the keeper's end, which it inherits."""
 
     def __init__(self) -> None:
         self._receiver, self.sender = os.pipe()
         os.set_blocking(self._receiver, False)
 
     def hand_over(self) -> None:
-        """Leave the sending end to the keeper, which has inherited it."""
+        """Close the sending end, which the keeper has inherited."""
         os.close(self.sender)
 
     def failure(self, directory: Path) -> FoldlogError | None:
-        """The error that the keeper sent, once; None if it sent none (yet)."""
+        """Return the error that the keeper sent, once; None if it sent none (yet)."""
         try:
             return msgspec.json.decode(os.read(self._receiver, 1 << 16), type=_Failure).error(directory)
         except (BlockingIOError, msgspec.MsgspecError):
             return None
 
     def close(self) -> None:
-        """Stop listening."""
+        """Close the receiving end."""
         os.close(self._receiver)

@@ -1,14 +1,13 @@
-"""A log that misbehaves on demand: wraps any `Log` and lets planned faults happen at counted operations.
+"""Fault injection: wraps any `Log` and makes planned faults happen at counted operations.
 
     log = FaultyLog(MemoryLog(), [LostAck(3), CrashAt(12, after=True)])
 
-Operations are named `port.method`, e.g. `events.append`, and counted from 1, each by its name and all together under
-`*`. What a stream hands out counts as an operation of it (`wakeups.pull`, `events.follow`, `leases.deaths`,
-`drafts.follow`); entering one does not. A run without faults therefore tells in `log.operations` through how many
-points a test has to go.
+Operations are named `port.method`, such as `events.append`, and counted from 1, each by its name and all together under
+`*`. Each item of a stream counts as an operation (`wakeups.pull`, `events.follow`, `leases.deaths`, `drafts.follow`);
+entering a stream does not. After a run without faults, `log.operations` is the number of points that a test has to try.
 
-A wrapper is one incarnation of one process: after a `CrashAt` each of its calls raises `Crash`, also those under way,
-while the wrapped log, and other wrappers around it, go on.
+A wrapper is one incarnation of one process: after a `CrashAt` each of its calls raises `Crash`, including those in
+progress, while the wrapped log and other wrappers of it continue.
 """
 
 from __future__ import annotations
@@ -65,8 +64,8 @@ __all__ = [
 class FaultyLog:
     """A `Log` around `inner` in which the plan's faults happen.
 
-    `operations` counts what was called, by name; `fired` lists the faults that happened, in order. `on_crash` is
-    called once, at the moment of the death.
+    `operations` counts the calls by name; `fired` lists the faults that happened, in order. `on_crash` is called once,
+    at the crash.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class FaultyLog:
 
     @property
     def operations(self) -> Counter[str]:
-        """How often each operation was called; `*` counts all."""
+        """The number of calls of each operation; `*` counts all."""
         return self._core.operations
 
     @property
@@ -96,7 +95,7 @@ class FaultyLog:
 
     @property
     def crashed(self) -> bool:
-        """Return whether this incarnation is dead."""
+        """True if this incarnation is dead."""
         return self._core.crashed
 
     def crash(self) -> None:
@@ -104,9 +103,9 @@ class FaultyLog:
         self._core.kill()
 
     async def wait_until_crashed(self) -> None:
-        """Return as soon as this incarnation is dead, so that its tasks can be ended with it."""
+        """Return as soon as this incarnation is dead, so that its tasks can be cancelled."""
         await self._core.wait_until_dead()
 
     async def release(self) -> None:
-        """Let late appends land (or be refused), and end outages and stale reads. Works after a crash too."""
+        """Execute late appends (which may be refused), and end outages and stale reads; also after a crash."""
         await self._core.release()

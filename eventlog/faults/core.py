@@ -1,4 +1,4 @@
-"""Counts operations, draws their faults and remembers what is in force."""
+"""The core of fault injection: counts operations, draws their faults, and keeps track of the faults in force."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ T = TypeVar("T")
 
 
 class Core:
-    """One incarnation of a process, as its ports share it."""
+    """One incarnation of a process, shared by its ports."""
 
     def __init__(self, clock: Clock, plan: Plan, on_crash: Callable[[], None] | None = None) -> None:
         self.operations: Counter[str] = Counter()
         self.fired: list[Fault] = []
         self.crashed = False
         self.known: float = math.inf
-        """The last position that reads know."""
+        """The last position that reads return."""
         self.abandoned: list[object] = []
-        """Contexts of a dead process: never left, so that nothing of it says goodbye."""
+        """Contexts of a dead process: they are never left, because a dead process does not clean up."""
         self._clock = clock
         self._plan, self._on_crash = plan, on_crash
         self._down_until = -math.inf
@@ -63,12 +63,12 @@ class Core:
             raise Crash("this incarnation has crashed")
 
     def die(self) -> Crash:
-        """The crash to raise."""
+        """Kill the process, and return the crash to raise."""
         self.kill()
         return Crash("crashed as planned")
 
     def kill(self) -> None:
-        """The process is dead from now on."""
+        """Kill the process."""
         if self.crashed:
             return
         self.crashed = True
@@ -138,7 +138,7 @@ class Core:
         return result
 
     async def hand_out(self, fault: Fault | None) -> None:
-        """Let the fault of a stream's item happen, and wait until it gets through."""
+        """Execute the fault of a stream's item, and wait until the item gets through."""
         self._begin(fault)
         if isinstance(fault, Delay):
             await self._clock.sleep(fault.delay_s)
@@ -152,7 +152,7 @@ class Core:
             raise self.die()
 
     async def release(self) -> None:
-        """End what is in force and let what is late arrive."""
+        """End the faults in force, and execute late appends."""
         self.known = math.inf
         self._down_until = -math.inf
         self._released.notify()
@@ -163,7 +163,7 @@ class Core:
 
 
 def unanswered(operation: str) -> LogUnavailable:
-    """What a caller gets that hears nothing: of an append it is not known whether it is stored."""
+    """Return the error of an operation without a reply; the outcome of an append is then unknown."""
     if operation == "events.append":
-        return AppendUnsure("the append got no answer: a planned fault")
-    return LogUnavailable(f"{operation} got no answer: a planned fault")
+        return AppendUnsure("the append got no reply: a planned fault")
+    return LogUnavailable(f"{operation} got no reply: a planned fault")

@@ -1,4 +1,4 @@
-"""Which faults there are, and at which operation each happens."""
+"""The types of faults, and the plan of the operations at which they happen."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 ANY = "*"
-"""Stands for every operation."""
+"""Matches every operation."""
 
 
 class Crash(BaseException):
-    """The process of this wrapper is dead. No `except Exception` survives it."""
+    """The process of this wrapper is dead. It is not caught by `except Exception`."""
 
 
 class LostAck(msgspec.Struct, frozen=True):
-    """It takes effect, but the caller hears nothing."""
+    """The operation takes effect, but the caller gets no reply."""
 
     call: int
     operation: str = "events.append"
 
 
 class LateAppend(msgspec.Struct, frozen=True):
-    """The caller hears nothing; it takes effect, or is refused, only when the test calls `release`."""
+    """The caller gets no reply; the operation takes effect, or is refused, only when the test calls `release`."""
 
     call: int
     operation: str = "events.append"
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The caller hears nothing, and nothing happens."""
+    """The operation does not take effect, and the caller gets no reply."""
 
     call: int
     operation: str = "events.append"
 
 
 class SpuriousConflict(msgspec.Struct, frozen=True):
-    """The log says `Conflict` although the condition holds, as replicas do while another append is in flight."""
+    """The log raises `Conflict` although the condition holds, as replicas do while another append is in flight."""
 
     call: int
     operation: str = "events.append"
 
 
 class Delay(msgspec.Struct, frozen=True):
-    """It takes `delay_s` longer to take effect, or, with `after`, to be answered."""
+    """The operation takes effect `delay_s` later, or, with `after`, the reply comes later."""
 
     call: int
     operation: str = "events.append"
@@ -52,7 +52,7 @@ class Delay(msgspec.Struct, frozen=True):
 
 
 class Outage(msgspec.Struct, frozen=True):
-    """From here on nothing gets through, for `duration_s` or (None) until `release`; streams wait, calls raise."""
+    """From here on the log is unavailable, for `duration_s` or (None) until `release`; streams wait, calls raise."""
 
     call: int
     operation: str = ANY
@@ -60,7 +60,7 @@ class Outage(msgspec.Struct, frozen=True):
 
 
 class StaleRead(msgspec.Struct, frozen=True):
-    """From here until `release`, `read`, `head` and `find` know only commits up to `position`."""
+    """From here until `release`, `read`, `head` and `find` return only commits up to `position`."""
 
     call: int
     operation: str = "events.read"
@@ -68,7 +68,7 @@ class StaleRead(msgspec.Struct, frozen=True):
 
 
 class DuplicateDelivery(msgspec.Struct, frozen=True):
-    """A stream hands out the same item twice."""
+    """A stream yields the same item twice."""
 
     call: int
     operation: str = "wakeups.pull"
@@ -94,11 +94,11 @@ Fault = (
     | CrashAt
 )
 Plan = Callable[[str, int, int], Fault | None]
-"""What happens to (operation, its count, count of all): the faults of a list, or whatever a simulation draws."""
+"""Returns the fault for (operation, its count, count of all): from a list, or drawn by a simulation."""
 
 
 def plan_of(faults: Iterable[Fault]) -> Plan:
-    """The plan in which each fault happens where it says. Raises `ValueError` for two at one place."""
+    """Return the plan with these faults. Raises `ValueError` for two at one place."""
     places: dict[tuple[str, int], Fault] = {}
     for fault in faults:
         if places.setdefault((fault.operation, fault.call), fault) is not fault:

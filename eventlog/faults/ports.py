@@ -1,6 +1,6 @@
 """The seven ports, each method an operation that may have a fault."""
 
-# ruff: noqa: D102 - what each method does stands at the port.
+# ruff: noqa: D102 - the methods are documented at the ports.
 from __future__ import annotations
 
 import contextlib
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class FaultyStream(Generic[T]):
-    """A stream whose items are operations. An item that was taken is handed out even if a wait is cancelled."""
+    """A stream whose items are operations. An item that was taken is yielded even if a wait is cancelled."""
 
     def __init__(self, core: Core, operation: str, inner: AsyncIterator[T]) -> None:
         self._core, self._operation, self._inner = core, operation, inner
@@ -42,7 +42,7 @@ class FaultyStream(Generic[T]):
         return item
 
     async def aclose(self) -> None:
-        """Close the stream below, if it can be closed."""
+        """Close the wrapped stream, if it can be closed."""
         close: Any = getattr(self._inner, "aclose", None)
         if close is not None:
             await close()

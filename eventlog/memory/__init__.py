@@ -1,10 +1,10 @@
 """The reference log: all seven ports over plain dictionaries, in one process.
 
-It says what the ports mean and is small enough to be read in one sitting. Nothing runs in the background: a timer that
-is due, or a wake-up whose holder fell silent, is found by whoever waits in `pull`. Time comes from the `Clock` alone,
-and every order is that of insertion, so that a simulation with a virtual clock replays exactly.
+It defines the meaning of the ports, and is small enough to be read in one sitting. Nothing runs in the background:
+consumers that wait in `pull` find timers that are due and wake-ups whose time for a heartbeat is over. Time comes only
+from the `Clock`, and every order is that of insertion, so that a simulation with a virtual clock replays exactly.
 
-Each operation lets other tasks run once, then takes effect at once: an operation that is cancelled has not happened.
+Each operation lets other tasks run once and then takes effect at once: an operation that is cancelled has not happened.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["MemoryLog"]
 
 
 class MemoryLog:
-    """A namespace that lives as long as this object; several runtimes of one process may share it.
+    """A namespace that exists as long as this object; several runtimes of one process may share it.
 
-    `ack_wait_s` is how long a holder of a wake-up may stay silent before somebody else gets it.
+    `ack_wait_s` is the time without a heartbeat after which a wake-up is redelivered.
     """
 
     def __init__(
@@ -47,5 +47,5 @@ class MemoryLog:
         self.snapshots = MemorySnapshots()
 
     def disconnect(self, worker: str) -> None:
-        """Let the worker's connection die: its leases become news for everybody in `leases.deaths()` and end."""
-        self.leases.bury(worker)
+        """Simulate the end of a worker's connection: `leases.deaths()` reports its leases, and they end."""
+        self.leases.disconnect(worker)

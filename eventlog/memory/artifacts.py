@@ -21,6 +21,6 @@ class MemoryArtifacts:
         return digest
 
     async def get(self, digest: str) -> bytes:
-        """The bytes. Raises `KeyError` when there are none."""
+        """Return the bytes. Raises `KeyError` if there are none."""
         await checkpoint()
         return self._data[digest]

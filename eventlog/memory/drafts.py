@@ -1,4 +1,4 @@
-"""Drafts in memory: the recent pieces of each family, and the mailboxes of those who follow one."""
+"""Drafts in memory: the recent pieces of each family, and the mailboxes of its followers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..ports import DraftPiece
 from .waiting import Mailbox
 
 PIECES_KEPT = 4096
-"""How many pieces of a family a late reader still gets, at most."""
+"""The most pieces of a family that a late reader gets."""
 KEPT_S = 120.0
-"""For how long."""
+"""The time, in seconds, for which they are kept."""
 
 
 class MemoryDrafts:
@@ -31,7 +31,7 @@ class MemoryDrafts:
         await checkpoint()
         recent = self._recent.pop(root, deque(maxlen=PIECES_KEPT))
         recent.append((self._clock.monotonic(), piece))
-        self._recent[root] = recent  # last again: the families stand in the order of their latest piece
+        self._recent[root] = recent  # moved to the end: families are in the order of their latest pieces
         self._forget_the_old()
         for mailbox in self._followers.get(root, ()):
             mailbox.post([piece])
@@ -45,7 +45,7 @@ class MemoryDrafts:
 
     @contextlib.asynccontextmanager
     async def follow(self, root: str) -> AsyncIterator[AsyncIterator[DraftPiece]]:
-        """The recent pieces of the family, then the new ones."""
+        """Yield the recent pieces of the family, then new ones."""
         oldest = self._clock.monotonic() - KEPT_S
         recent = [piece for at, piece in self._recent.get(root, ()) if at >= oldest]
         mailbox = Mailbox(recent)

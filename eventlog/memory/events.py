@@ -1,4 +1,4 @@
-"""Commits in memory, listed once under each selector that a reader may ask for."""
+"""Commits in memory, with a list for each selector that a reader may use."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MemoryEvents:
         self._arrivals: dict[Selector, Signal] = defaultdict(Signal)
         self._runs: dict[tuple[int, str], Subject] = {}
         self.stored: list[Stored] = []
-        """Every commit of every subject, in the order of storing: for who watches, as a simulation does."""
+        """Every commit of every subject, in the order of storing, for observers such as a simulation."""
 
     async def append(self, *writes: Write) -> tuple[int, ...]:
         """Store all writes or none, and return their positions in order (`EventLog.append`)."""
@@ -60,7 +60,7 @@ class MemoryEvents:
             last = self._last(commit.subject)
             if last != commit.expected.position:
                 raise Conflict(
-                    f"{commit.subject.kind} {commit.subject.id} stands at position {last}, "
+                    f"{commit.subject.kind} {commit.subject.id} is at position {last}, "
                     f"not at {commit.expected.position} as expected; nothing was stored"
                 )
 
@@ -90,25 +90,25 @@ class MemoryEvents:
         return stored.position
 
     async def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
-        """All commits behind position `after` that are stored now, in order."""
+        """Yield all commits after position `after` that are stored now, in order."""
         await checkpoint()
         commits = self._commits.get(selector, [])
         for stored in commits[_index_behind(commits, after) :]:
             yield stored
 
     async def head(self, subject: Subject) -> Stored | None:
-        """The last commit of the subject, None if it has none."""
+        """Return the last commit of the subject, None if it has none."""
         await checkpoint()
         commits = self._commits.get(subject)
         return commits[-1] if commits else None
 
     async def find(self, shard: int, run: str) -> Subject | None:
-        """The subject of a run of which only the id is known."""
+        """Return the subject of a run by its id."""
         await checkpoint()
         return self._runs.get((shard, run))
 
     def follow(self, selector: Selector, after: int = 0, *, to_end: bool = False) -> AsyncIterator[Stored]:
-        """Every commit behind `after`, stored or still to come, once and in order."""
+        """Yield every commit after `after`, stored or still to come, once and in order."""
         commits, arrivals = self._commits[selector], self._arrivals[selector]
         index = _index_behind(commits, after)
 

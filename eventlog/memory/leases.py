@@ -1,4 +1,4 @@
-"""Leases in memory: who drives what, until when."""
+"""Leases in memory: which worker drives which run, and until when."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ class MemoryLeases:
         self._listeners: list[Mailbox[Lease]] = []
 
     async def vouch(self, lease: Lease, ttl_s: float) -> None:
-        """Say, or say again, that the lease holds for the next `ttl_s` seconds."""
+        """Set or renew the lease for the next `ttl_s` seconds."""
         await checkpoint()
         self._held[lease.run, lease.worker, lease.epoch] = lease, self._clock.monotonic() + ttl_s
 
     async def end(self, lease: Lease) -> None:
-        """The drive is over."""
+        """End the lease."""
         await checkpoint()
         self._held.pop((lease.run, lease.worker, lease.epoch), None)
 
     async def live(self, run: str, worker: str, epoch: int) -> bool:
-        """Return whether this holder vouches for this run and epoch now."""
+        """Return whether the worker has a lease on this run and epoch now."""
         await checkpoint()
         held = self._held.get((run, worker, epoch))
         return held is not None and self._clock.monotonic() < held[1]
 
     @contextlib.asynccontextmanager
     async def presence(self, worker: str, agents: frozenset[str] = frozenset()) -> AsyncIterator[None]:
-        """While open, the worker counts as there; leaving it ends its leases without news."""
+        """Announce the worker while the context is open; leaving it ends its leases without a report."""
         self._present[worker] = agents
         try:
             yield
@@ -48,13 +48,13 @@ class MemoryLeases:
             self._take_all(worker)
 
     async def served(self) -> frozenset[str]:
-        """Return the agents whose wake-ups are taken by workers that are there now."""
+        """Return the agents whose wake-ups are taken by workers that are present now."""
         await checkpoint()
         return frozenset().union(*self._present.values())
 
     @contextlib.asynccontextmanager
     async def deaths(self) -> AsyncIterator[AsyncIterator[Lease]]:
-        """The leases of workers whose connection ended without a word."""
+        """Yield the leases of workers whose connection ended unexpectedly."""
         mailbox = Mailbox[Lease]()
         self._listeners.append(mailbox)
         try:
@@ -62,8 +62,8 @@ class MemoryLeases:
         finally:
             self._listeners.remove(mailbox)
 
-    def bury(self, worker: str) -> None:
-        """Tell all listeners of the worker's leases and end them; with no listener they end by themselves."""
+    def disconnect(self, worker: str) -> None:
+        """Report the worker's leases to all listeners, and end them; without listeners, they expire."""
         self._present.pop(worker, None)
         if self._listeners:
             leases = self._take_all(worker)

@@ -1,4 +1,4 @@
-"""What numbers everything that a shard stores."""
+"""The positions of everything that a shard stores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Positions:
         self._last = [0] * shards
 
     def next(self, shard: int) -> int:
-        """The next position of the shard; the first is 1. Raises `ValueError` for a shard that does not exist."""
+        """Return the next position of the shard, from 1. Raises `ValueError` for a shard that does not exist."""
         if not 0 <= shard < self.shards:
             raise ValueError(f"there is no shard {shard}: the namespace has {self.shards}")
         self._last[shard] += 1

@@ -6,17 +6,17 @@ from anyio.lowlevel import checkpoint
 
 
 class MemorySnapshots:
-    """`Snapshots` in memory. `kept` may be changed, as whatever befalls a cache."""
+    """`Snapshots` in memory. Tests may change `kept`, because a cache may lose or damage its values."""
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
 
     async def put(self, run: str, data: bytes) -> None:
-        """Keep this for the run, in place of what was kept before."""
+        """Store the value for the run, replacing any other."""
         await checkpoint()
         self.kept[run] = bytes(data)
 
     async def get(self, run: str) -> bytes | None:
-        """What was put last."""
+        """Return the last value, None if there is none."""
         await checkpoint()
         return self.kept.get(run)

@@ -1,4 +1,4 @@
-"""How tasks wait for each other and for the clock, without a task in the background."""
+"""Waiting for other tasks and for the clock, without a task in the background."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 class Signal:
-    """Wakes everybody who waits. A waiter then looks again for what it waits for."""
+    """Wakes all waiters. A waiter then checks its condition again."""
 
     def __init__(self) -> None:
         self._waiters: dict[asyncio.Future[None], None] = {}  # a set that keeps its order
 
     def notify(self) -> None:
-        """Wake all who wait now, in the order in which they came."""
+        """Wake all current waiters, in the order of their arrival."""
         for waiter in self._waiters:
             _wake(waiter)
         self._waiters.clear()
@@ -54,7 +54,7 @@ def _wake(waiter: asyncio.Future[None]) -> None:
 
 
 class Takes(Generic[T]):
-    """An iterator over what `take` returns. Cancelling a wait loses nothing: the next wait goes on."""
+    """An iterator over the values of `take`. Cancelling a wait loses nothing: the next wait continues."""
 
     def __init__(self, take: Callable[[], Awaitable[T]]) -> None:
         self._take = take
@@ -70,12 +70,12 @@ class Takes(Generic[T]):
         return await self._take()
 
     async def aclose(self) -> None:
-        """Yield nothing more."""
+        """End the iterator."""
         self._closed = True
 
 
 class Mailbox(Takes[T]):
-    """What was posted, in order."""
+    """An iterator over posted items, in order."""
 
     def __init__(self, items: Iterable[T] = ()) -> None:
         super().__init__(self._next)

@@ -1,4 +1,4 @@
-"""Wake-ups in memory, and the timers that become wake-ups when somebody waits for them."""
+"""Wake-ups in memory, and the timers that become wake-ups while a consumer waits for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .positions import Positions
 from .waiting import Signal, Takes
 
 OTHERS_FIRST_S = 0.001
-"""So long the consumer that gave a wake-up back leaves it to the others: it would be the first each time."""
+"""The time, in seconds, for which a consumer leaves a wake-up that it gave back to others; otherwise it would always be
+the first to take it again."""
 
 
 class _Message:
@@ -27,7 +28,7 @@ class _Message:
         self.left_by: object = None
 
     def ready_for(self, taker: object) -> float:
-        """From when on this consumer may have it."""
+        """Return the time from which this consumer may have it."""
         return self.ready_at + OTHERS_FIRST_S if self.left_by is taker else self.ready_at
 
 
@@ -45,7 +46,7 @@ class MemoryWakeups:
 
     @property
     def unacknowledged(self) -> list[Wakeup]:
-        """What nobody has acknowledged yet, oldest first."""
+        """The wake-ups that are not acknowledged yet, oldest first."""
         return [message.wakeup for message in self._messages.values()]
 
     async def send(self, wakeup: Wakeup) -> None:
@@ -69,12 +70,12 @@ class MemoryWakeups:
         return position
 
     def drop_timer(self, timer: Timer) -> None:
-        """Forget the timer now."""
+        """Remove the timer now."""
         self._timers.pop((timer.wakeup.shard, timer.wakeup.run, timer.id), None)
 
     @contextlib.asynccontextmanager
     async def pull(self, agents: frozenset[str]) -> AsyncIterator[AsyncIterator[Delivery]]:
-        """Wake-ups of runs of these agents, as they come; many consumers share them."""
+        """Yield wake-ups of runs of these agents; many consumers share them."""
         me = object()
 
         async def take() -> Delivery:
@@ -118,18 +119,18 @@ class MemoryWakeups:
         return min((*redeliveries, *timers), default=None)
 
     async def ack(self, token: str) -> None:
-        """Done with it for ever, also if the token is stale."""
+        """Acknowledge a delivery, even if the token is stale."""
         await checkpoint()
         self._messages.pop(_number_in(token), None)
 
     async def nak(self, token: str, delay_s: float = 0.0) -> None:
-        """Not done: deliver it again, to anybody, after the delay."""
+        """Give a delivery back: it is redelivered, to any consumer, after the delay."""
         message = await self._postponed(token, delay_s)
         if message is not None and delay_s:
             message.left_by = message.taker
 
     async def extend(self, token: str) -> None:
-        """Still at work: restart the time after which it is delivered again by itself."""
+        """Send a heartbeat: restart the time after which the wake-up is redelivered."""
         await self._postponed(token, self._ack_wait_s)
 
     async def _postponed(self, token: str, delay_s: float) -> _Message | None:
@@ -142,7 +143,7 @@ class MemoryWakeups:
 
 
 class MemoryTimers:
-    """`Timers` in memory, kept beside the wake-ups that they become."""
+    """`Timers` in memory, stored together with the wake-ups that they become."""
 
     def __init__(self, wakeups: MemoryWakeups) -> None:
         self._wakeups = wakeups
@@ -153,7 +154,7 @@ class MemoryTimers:
         self._wakeups.put_timer(timer)
 
     async def cancel(self, timer: Timer) -> None:
-        """Forget the timer, if it is still set."""
+        """Remove the timer, if it is still set."""
         await checkpoint()
         self._wakeups.drop_timer(timer)
 

@@ -377,7 +377,7 @@ async def test_a_server_ends_when_nobody_is_connected_and_not_before(
         assert server_status(directory) == info
     await until(lambda: not alive(info.keeper_pid))
     assert not alive(info.pid)
-    assert "nobody was connected" in (directory / "keeper.log").read_text()
+    assert "no client was connected" in (directory / "keeper.log").read_text()
     assert (await ensure_server(directory)).port == info.port
 
 
@@ -411,7 +411,7 @@ async def test_a_second_server_on_the_store_of_a_keeper_is_refused(directory: Pa
         check=False,
     )
     assert keeper.returncode == 1
-    assert f"is kept already, by process {info.keeper_pid}" in keeper.stderr
+    assert f"already has a keeper, process {info.keeper_pid}" in keeper.stderr
     assert server_status(directory) == info
 
 
@@ -476,7 +476,7 @@ async def test_a_stream_that_is_gone_is_reported(directory: Path):
     await stop_server(directory)
     (stream,) = (directory / "store").rglob("streams/S")
     shutil.rmtree(stream)
-    with pytest.raises(TailLost, match="stream S was stored up to sequence 5, the stream is gone"):
+    with pytest.raises(TailLost, match="stream S was stored up to sequence 5, the stream is lost"):
         await ensure_server(directory)
 
 
