@@ -119,10 +119,10 @@ def tail_start(
     return start
 
 
-def newest_of_users(messages: Sequence[Message], tokens_max: int, newest_max: float = 0) -> list[int]:
+def newest_of_users(messages: Sequence[Message], tokens_max: int) -> list[int]:
     """Return the indices of the newest user messages that take at most `tokens_max` tokens, oldest first.
 
-    The newest one may take up to `newest_max`, if that is more.
+    The newest one is among them, however long it is.
     """
     kept: list[int] = []
     tokens = 0
@@ -131,7 +131,7 @@ def newest_of_users(messages: Sequence[Message], tokens_max: int, newest_max: fl
         if message.role != "user" or is_summary(message):
             continue
         tokens += message_tokens(message)
-        if tokens > (tokens_max if kept else max(tokens_max, newest_max)):
+        if kept and tokens > tokens_max:
             break
         kept.append(index)
     return kept[::-1]

@@ -313,7 +313,11 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     inner_cost_usd: str | None = "0"
     queue: list[str] = []
     todos: list[Todo] = []
-    """The to-do list of the run, oldest first."""
+    """The to-do list of the run, oldest first.
+
+    It is folded here, from tool results, so that its tools need no more than the state that their driver has: a fold of
+    its own would read the whole history at each call.
+    """
     hydrated: bool = False
     """True if memories of earlier runs were added already."""
     looked_up: bool = False

@@ -15,7 +15,6 @@ it. The cut records how many messages no summary covers.
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import msgspec
@@ -180,7 +179,7 @@ def _compact(state: RunState, rules: Rules, cause: Cause) -> Cut | None:
         return None
     room = _tokens_kept(state, rules)
     limit = rules.context.keep_user_tokens
-    kept = newest_of_users(_messages(state), limit if room is None else min(limit, room), math.inf)
+    kept = newest_of_users(_messages(state), limit if room is None else min(limit, room))
     return _cut(state, COMPACTION, cause, kept)
 
 

@@ -774,27 +774,12 @@ class Driver:
 
     def _late_answer(self, effect: CallModel, replied: ModelReplied | None) -> LateOutcome:
         """Return the late outcome of a model call, with the usage of a reply that came too late or was cut off."""
-        step = effect.step or None
+        late = LateOutcome(step=effect.step or None, kind="model", outcome="cancelled")
         if replied is not None:
-            return LateOutcome(
-                step=step,
-                kind="model",
-                outcome="completed",
-                usage=replied.usage,
-                source=replied.usage_source,
-                cost_usd=replied.cost_usd,
-            )
-        used = self.broken_off.get(effect)
-        if used is None:
-            return LateOutcome(step=step, kind="model", outcome="cancelled")
-        return LateOutcome(
-            step=step,
-            kind="model",
-            outcome="cancelled",
-            usage=used.usage,
-            source=used.source,
-            cost_usd=used.cost_usd,
-        )
+            used = {"usage": replied.usage, "source": replied.usage_source, "cost_usd": replied.cost_usd}
+            return msgspec.structs.replace(late, outcome="completed", **used)
+        account = self.broken_off.get(effect)
+        return late if account is None else msgspec.structs.replace(late, **msgspec.structs.asdict(account))
 
     async def _report_late(self, unsettled: Sequence[Effect]) -> None:
         commands = [posted.command for posted in self._inbox]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..exits import NO, OK
+from ..options import Json
 from ..settings import settings_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def check(
             metavar="MODULE:REGISTRY", help="Also check that this registry has the tools and providers."
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> int:
     """Check configurations of agents, and print a line for each mistake. Exit 1 if there are any."""
     from ....runtime import Registry

@@ -8,6 +8,7 @@ import typer
 
 from ..exits import OK
 from ..json_options import json_option
+from ..options import Json
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from ..output.terminal import Screen
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show and answer approvals.")
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 ApprovalId = Annotated[
     str, typer.Argument(metavar="APPROVAL", help="An approval's id, or a unique prefix or suffix of it.")
 ]

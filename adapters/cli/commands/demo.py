@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
+from ..options import Json
 from ..settings import settings_of
 
 
 def demo(
     context: typer.Context,
     *,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> int:
     """Run an agent locally and on workers, kill one, and compare.
 

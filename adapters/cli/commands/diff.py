@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exits import NO, OK
+from ..options import IgnoredUsage, Json
 from ..settings import Settings, settings_of
 from ..traces import ignored
 
 if TYPE_CHECKING:
-    from ....replay import Boundary, Diff
+    from ....replay import Boundary, Comparison, Diff
     from ....replay.canonical.structure import Ignored
     from ..output.terminal import Part, Screen
 
@@ -31,11 +32,8 @@ def diff(
     golden: Annotated[Path, typer.Option("--golden", metavar="DIR", help="Directory of golden:NAME.")] = Path(
         "golden"
     ),
-    ignore: Annotated[
-        str | None,
-        typer.Option(metavar="WHAT", help="cached-tokens or usage: counts of a real provider that vary."),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    ignore: IgnoredUsage = None,
+    json: Json = False,
 ) -> int:
     """Compare what two runs did, ignoring ids, times and retries. Exit 0: equal, 1: they differ.
 
@@ -93,9 +91,18 @@ def tell(screen: Screen, found: Diff, names: tuple[str, str]) -> None:
         screen.tell("")
         for line in reasons(found):
             screen.tell(line)
+    tell_verdict(screen, found)
+
+
+def tell_verdict(screen: Screen, found: Diff | Comparison, *, so_far: bool = False) -> None:
+    """Print whether the two are equal, and how much of them is; `so_far` for a recording that has no end."""
     equal, total = found.boundaries
-    word, style = ("equal", "green") if found.equal else ("different", "bold red")
-    screen.tell((word, style), f" ({equal} of {total} boundaries)")
+    word, style = (
+        ("equal so far" if so_far else "equal", "green") if found.equal else ("different", "bold red")
+    )
+    screen.tell(
+        (word, style), f" ({equal} of {total} boundaries{'; the recording has no end' if so_far else ''})"
+    )
 
 
 def _rows(found: Diff) -> list[tuple[Part, ...]]:

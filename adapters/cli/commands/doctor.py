@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..exits import NO, OK
+from ..options import Json
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def doctor(
             "--repair", help="Wake every run that should be driven and has been idle for three leases."
         ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> int:
     """Check this machine, the server and the log's streams. Exit 1 if something is wrong."""
     from ..loops import run_async

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ..exits import NO, OK
+from ..options import Json, RunOrFile
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from ..output.terminal import Screen
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Export, import and verify stored runs.")
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.command()
@@ -64,7 +64,7 @@ def import_(
 @app.command()
 def verify(
     context: typer.Context,
-    what: Annotated[str | None, typer.Argument(metavar="RUN|FILE", help="A run or a file.")] = None,
+    what: RunOrFile = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All runs of the namespace.")] = False,
     accept_loss: Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from ..exits import NO, OK
+from ..options import Detailed
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -78,9 +79,7 @@ def fork(  # noqa: PLR0913 - the options
         str | None, typer.Option(metavar="ID", help="Id of the fork; if such a fork exists, it is shown.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without confirmation.")] = False,
-    detailed: Annotated[
-        bool, typer.Option("--detailed", help="Also show steps, usage and reasoning.")
-    ] = False,
+    detailed: Detailed = False,
     compare: Annotated[
         bool, typer.Option("--diff", help="When the fork ends, show how it differs from the run.")
     ] = False,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..exits import NO, OK
+from ..options import Json
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Add, search and remove long-term knowledge.",
 )
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.command()

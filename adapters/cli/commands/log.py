@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exits import NO, OK
+from ..options import Json
 from ..settings import settings_of
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Start, stop and inspect the project's own server.",
 )
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.command()

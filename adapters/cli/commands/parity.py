@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..options import AgentName, AgentPath, IgnoredUsage, Json, ScriptInput
 from ..settings import Settings, settings_of
 from ..traces import ignored
 
@@ -16,18 +17,14 @@ if TYPE_CHECKING:
 
 def parity(  # noqa: PLR0913 - the options
     context: typer.Context,
-    path: Annotated[
-        str, typer.Argument(metavar="MODULE:AGENT", help="An agent, or a registry (with --agent NAME).")
-    ],
+    path: AgentPath,
     *,
     script: Annotated[
         list[Path],
         typer.Option(metavar="FILE", help="The model's replies, in JSON. Repeatable."),
     ],
-    input: Annotated[  # noqa: A002 - the word of the field
-        str | None, typer.Option(metavar="TEXT", help="Input of the run; default: the script's own `input`.")
-    ] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Agent of a registry.")] = None,
+    input: ScriptInput = None,  # noqa: A002 - the word of the field
+    agent: AgentName = None,
     executors: Annotated[
         str, typer.Option(metavar="NAMES", help="Two or more, comma-separated; the first is the reference.")
     ] = "local,durable",
@@ -38,12 +35,9 @@ def parity(  # noqa: PLR0913 - the options
     shape: Annotated[
         bool, typer.Option("--shape", help="Compare only types and places, for non-deterministic tools.")
     ] = False,
-    ignore: Annotated[
-        str | None,
-        typer.Option(metavar="WHAT", help="cached-tokens or usage: counts of a real provider that vary."),
-    ] = None,
+    ignore: IgnoredUsage = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Timeout of each run.")] = 60.0,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> int:
     """Check that an agent behaves the same on several executors.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exits import NO, OK
+from ..options import Json, RunOrFile
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ Outcome = tuple[str, str, "Replay | FoldlogError"]
 
 def replay(
     context: typer.Context,
-    what: Annotated[str | None, typer.Argument(metavar="RUN|FILE", help="A run or a file.")] = None,
+    what: RunOrFile = None,
     *,
     at: Annotated[
         int | None,
@@ -43,7 +44,7 @@ def replay(
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Write the outcome as JUnit XML.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> int:
     """Re-run the decision logic over a stored run.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exits import NO, OK
+from ..options import Json
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def rerun(  # noqa: PLR0913 - the options
         typer.Option("--output", "-o", metavar="FILE", help="Write the new trace as JSON Lines."),
     ] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Timeout of the run.")] = 60.0,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> int:
     """Run a stored family again from its recorded answers.
 
@@ -132,19 +133,17 @@ def _tell(
     from ....replay import diff as diff_of
     from ....replay.ordering.rule_texts import explain
     from ..output.escaping import one_line
-    from .diff import tell
+    from .diff import tell, tell_verdict
 
     for line in _errors(again, recorded):
         screen.tell((one_line(line), "red"))
     if whole:
         tell(screen, diff_of(recorded, again), (name, "again"))
         return
-    equal, total = found.boundaries
     if found.first_difference is not None:
         screen.tell(one_line(found.first_difference.why))
         screen.tell(f"  {explain(found.first_difference.rule)}")
-    word, style = ("equal so far", "green") if found.equal else ("different", "bold red")
-    screen.tell((word, style), f" ({equal} of {total} boundaries; the recording has no end)")
+    tell_verdict(screen, found, so_far=True)
 
 
 def _document(recorded: Trace, again: Trace, found: Comparison, *, whole: bool) -> dict[str, Any]:

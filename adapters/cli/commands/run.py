@@ -8,33 +8,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..json_options import messages_option, metadata_option
+from ..options import AgentName, AgentPath, Detailed, JsonLines
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from ..output.watching import Watch
 
 _ADDRESSES = ("http://", "https://")
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one event per line.")]
 
 
 def run(  # noqa: PLR0913 - the options
     context: typer.Context,
-    path: Annotated[
-        str, typer.Argument(metavar="MODULE:AGENT", help="An agent, or a registry (with --agent NAME).")
-    ],
+    path: AgentPath,
     input: Annotated[str, typer.Argument(metavar="INPUT", help="Input of the run.")],  # noqa: A002 - the word of the field
     *,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Agent of a registry.")] = None,
+    agent: AgentName = None,
     executor: Annotated[
         str,
         typer.Option(
             metavar="NAME", help="local (in this process), durable (on workers), or another installed one."
         ),
     ] = "local",
-    detailed: Annotated[
-        bool, typer.Option("--detailed", help="Also show steps, usage and reasoning.")
-    ] = False,
-    json: Json = False,
+    detailed: Detailed = False,
+    json: JsonLines = False,
     session: Annotated[
         str | None, typer.Option(metavar="NAME", help="Session that the run belongs to.")
     ] = None,

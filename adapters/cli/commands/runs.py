@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exits import NO, OK
+from ..options import Detailed, Json, JsonLines
 from ..settings import Settings, settings_of
 from . import listing
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ..output.watching import Watch
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show, stream and steer runs.")
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 SomeRun = Annotated[str | None, typer.Argument(metavar="RUN", help="A run; or select runs by options.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the selected runs.")]
 By = Annotated[str, typer.Option(metavar="NAME", help="Name to record.")]
@@ -63,9 +63,7 @@ def stream(
     context: typer.Context,
     run: RunId,
     *,
-    detailed: Annotated[
-        bool, typer.Option("--detailed", help="Also show steps, usage and reasoning.")
-    ] = False,
+    detailed: Detailed = False,
     after: Annotated[
         str | None, typer.Option(metavar="CURSOR", help="Only events after this cursor.")
     ] = None,
@@ -73,7 +71,7 @@ def stream(
         float | None, typer.Option(metavar="SECONDS", min=0, help="Stop waiting (exit 4).")
     ] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Exit 5 when the run pauses.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, one event per line.")] = False,
+    json: JsonLines = False,
 ) -> int:
     """Show a run from its beginning to its end. Ctrl-C does not affect the run."""
     from ..loops import run_async
@@ -96,7 +94,7 @@ def drive(
         str | None,
         typer.Option(metavar="NAME", help="Executor; default: local with a registry, else durable."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, one event per line.")] = False,
+    json: JsonLines = False,
 ) -> int:
     """Drive a run that has no driver. In this process or, without a registry, on a worker."""
     from ..loading import check_executor

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..exits import NO, OK
+from ..options import Json
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Show the history of a session, or undo turns."
 )
 Session = Annotated[str, typer.Argument(metavar="SESSION", help="Name of the session.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.command()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..options import AgentName, Json, ScriptInput
 from ..settings import settings_of
 
 if TYPE_CHECKING:
@@ -32,10 +33,8 @@ def simulate(  # noqa: PLR0913 - the options
     ] = None,
     *,
     script: Annotated[Path | None, typer.Option(metavar="FILE", help="The model's replies, in JSON.")] = None,
-    input: Annotated[  # noqa: A002 - the word of the field
-        str | None, typer.Option(metavar="TEXT", help="Input of the run; default: the script's own `input`.")
-    ] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Agent of a registry.")] = None,
+    input: ScriptInput = None,  # noqa: A002 - the word of the field
+    agent: AgentName = None,
     scenario: Annotated[
         str | None, typer.Option(metavar="NAME", help="Run only this scenario; default: all, in turn.")
     ] = None,
@@ -54,7 +53,7 @@ def simulate(  # noqa: PLR0913 - the options
     processes: Annotated[
         int, typer.Option(metavar="N", min=0, help="Number of processes; default: one per core.")
     ] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: Json = False,
 ) -> int:
     """Run random schedules of faults in virtual time.
 

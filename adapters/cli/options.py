@@ -1,0 +1,23 @@
+"""Options and arguments that several commands have, with the same words in each."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON, one event per line.")]
+Detailed = Annotated[bool, typer.Option("--detailed", help="Also show steps, usage and reasoning.")]
+AgentPath = Annotated[
+    str, typer.Argument(metavar="MODULE:AGENT", help="An agent, or a registry (with --agent NAME).")
+]
+AgentName = Annotated[str | None, typer.Option(metavar="NAME", help="Agent of a registry.")]
+ScriptInput = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Input of the run; default: the script's own `input`.")
+]
+IgnoredUsage = Annotated[
+    str | None,
+    typer.Option(metavar="WHAT", help="cached-tokens or usage: counts of a real provider that vary."),
+]
+RunOrFile = Annotated[str | None, typer.Argument(metavar="RUN|FILE", help="A run or a file.")]
