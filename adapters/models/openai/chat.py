@@ -12,18 +12,19 @@ from ....runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDel
 from ..endpoint import Endpoint
 from ..failures import MalformedStream
 from .calls import CallAssembly
+from .content import NO_FILES, Files, chat_content, with_files_behind
 
 _TOOL_CHOICES = frozenset({"auto", "none", "required"})
 
 
-def parameters(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
+def parameters(request: ModelRequest, endpoint: Endpoint, files: Files = NO_FILES) -> dict[str, Any]:
     """Return the parameters of `chat.completions.create`.
 
     Parallel tool calls are on: that is the API's default, and some models refuse the parameter itself.
     """
     chosen: dict[str, Any] = {
         "model": request.model,
-        "messages": [_message(message) for message in request.messages],
+        "messages": [_message(each, files) for each in with_files_behind(request.messages, in_results=False)],
         "stream": True,
     }
     if endpoint.options.usage_in_stream:
@@ -56,11 +57,11 @@ def _tool_choice(choice: str) -> Any:
     return choice if choice in _TOOL_CHOICES else {"type": "function", "function": {"name": choice}}
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _message(message: Message, files: Files) -> dict[str, Any]:
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content}
     if not message.tool_calls:
-        return {"role": message.role, "content": message.content}
+        return {"role": message.role, "content": chat_content(message, files)}
     calls = [
         {
             "id": call.id,

@@ -13,6 +13,7 @@ import anyio
 import anyio.to_thread
 
 from ....eventlog.errors import ConfigError
+from ....eventlog.parts import FilePart
 from ....runtime.ports.models import (
     HEARD,
     AuthenticationFailed,
@@ -27,7 +28,8 @@ from ....runtime.ports.models import (
 from .. import prices
 from ..endpoint import OPENAI_KEY, Api, Endpoint, HttpOptions
 from ..failures import Callee, malformed_call, translated
-from . import chat, responses
+from ..images import openai_tokens
+from . import chat, content, responses
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, Omit
@@ -71,6 +73,14 @@ class OpenAIProvider:
             self.endpoint.check()
         except ConfigError as error:
             raise ConfigError(f"{self.name}:{model} cannot be called: {error}") from None
+
+    def refuses(self, model: str, media_type: str) -> bool:
+        """Return whether the model is known not to take such files; only of OpenAI's own models anything is known."""
+        return _is_openai(self.endpoint) and content.refuses(self.api, model, media_type)
+
+    def file_tokens(self, model: str, file: FilePart, data: bytes | None) -> int | None:
+        """Return what a file takes of a prompt, by OpenAI's rule for its models."""
+        return openai_tokens(model, file, data)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Yield the answer in pieces, then `Finished`. Raises `ModelError`, which names the model, never the key."""
@@ -128,13 +138,16 @@ class OpenAIProvider:
 
     async def _open(self, request: ModelRequest) -> Any:
         """Return the SDK's stream once the response has begun."""
+        files = await request.file_bytes()
         client = await self._client()
         extra: dict[str, Any] = {"extra_body": self.endpoint.options.extra_body or None}
         if request.idempotency_key:
             extra["extra_headers"] = {"Idempotency-Key": request.idempotency_key}
         if self.api == "chat":
-            return await client.chat.completions.create(**chat.parameters(request, self.endpoint), **extra)
-        return await client.responses.create(**responses.parameters(request), **extra)
+            return await client.chat.completions.create(
+                **chat.parameters(request, self.endpoint, files), **extra
+            )
+        return await client.responses.create(**responses.parameters(request, files), **extra)
 
     async def _client(self) -> AsyncOpenAI:
         loop = asyncio.get_running_loop()
@@ -143,6 +156,10 @@ class OpenAIProvider:
         if loop not in self._clients:  # Another task may have been faster; no other task runs from here on.
             self._clients[loop] = _new_client(self.endpoint)
         return self._clients[loop]
+
+
+def _is_openai(endpoint: Endpoint) -> bool:
+    return f".{endpoint.host}".endswith(".openai.com")
 
 
 def responses_provider() -> OpenAIProvider:

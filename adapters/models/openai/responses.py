@@ -13,15 +13,20 @@ from ....runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDel
 from ..failures import Callee, reported
 from .calls import CallAssembly
 from .chat import arguments_json, arguments_of, field_of, text_of, usage_of
+from .content import NO_FILES, Files, responses_content, with_files_behind
 
 _TOOL_CHOICES = frozenset({"auto", "none", "required"})
 
 
-def parameters(request: ModelRequest) -> dict[str, Any]:
+def parameters(request: ModelRequest, files: Files = NO_FILES) -> dict[str, Any]:
     """Return the parameters of `responses.create`."""
     chosen: dict[str, Any] = {
         "model": request.model,
-        "input": [item for message in request.messages for item in _items(message)],
+        "input": [
+            item
+            for message in with_files_behind(request.messages, in_results=True)
+            for item in _items(message, files)
+        ],
         "store": False,
         "stream": True,
     }
@@ -50,12 +55,13 @@ def parameters(request: ModelRequest) -> dict[str, Any]:
     return chosen
 
 
-def _items(message: Message) -> Iterator[dict[str, Any]]:
+def _items(message: Message, files: Files) -> Iterator[dict[str, Any]]:
     if message.role == "tool":
-        yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": message.content}
+        output = responses_content(message, files)
+        yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": output}
         return
     if message.content or not message.tool_calls:
-        yield {"role": message.role, "content": message.content}
+        yield {"role": message.role, "content": responses_content(message, files)}
     for call in message.tool_calls:
         arguments = arguments_json(call.arguments)
         yield {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
