@@ -53,7 +53,7 @@ def _chosen(options: argparse.Namespace) -> list[Part]:
 
 
 def _measured(part: Part, options: argparse.Namespace, console: Console) -> bool:
-    """Whether the part was measured and kept; what was kept of it before stays if not."""
+    """Measure a part and keep its figures; return whether that worked. If not, the earlier figures stay."""
     try:
         taken = _taken(part, options, console)
     except Exception:  # noqa: BLE001 - the other parts are measured all the same

@@ -98,7 +98,7 @@ async def bare(commits: list[bytes], sync: Sync = "always") -> AsyncIterator[Con
 
 @contextlib.asynccontextmanager
 async def plain_loop() -> AsyncIterator[Contestant]:
-    """What an agent costs that keeps nothing: a list of messages, a model, two tools at a time."""
+    """An agent that stores nothing: a list of messages, a model, two tools at a time."""
 
     async def run(steps: int) -> None:
         messages: list[dict[str, object]] = [{"role": "user", "content": script.QUESTION}]

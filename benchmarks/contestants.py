@@ -51,7 +51,7 @@ class Timing(msgspec.Struct, frozen=True):
 
     @property
     def runs_s(self) -> float:
-        """How many end in a second."""
+        """Return the number of runs that end per second."""
         return 1000 / self.wall_ms
 
 
@@ -109,7 +109,7 @@ def rss_bytes(pids: Sequence[int]) -> int:
 
 
 def stored_bytes(store: Path | None) -> int:
-    """What lies on disk under a directory, SQLite's write-ahead logs written back before."""
+    """Return the bytes on disk below a directory, after SQLite's write-ahead logs were written back."""
     if store is None:
         return 0
     for log in store.rglob("*-wal"):

@@ -1,4 +1,4 @@
-"""What was measured: of each contestant a value a round, kept as JSON together with where and how it was taken."""
+"""The measured figures: a value per contestant and round, stored as JSON with machine and settings."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """UTC, ISO 8601."""
     took_s: float
     load_before: float
-    """How many processes the machine was busy with in the minute before, as the system counts them."""
+    """The load average of the machine in the minute before."""
     rounds: int
     quick: bool
     machine: dict[str, str]
     versions: dict[str, str]
     series: list[Series]
     remarks: list[str] = []
-    """What was left out, and what was seen that is no number."""
+    """Notes on contestants that were left out, and observations that are not numbers."""
 
     def find(self, measure: str, who: str, x: float | None = None) -> Series | None:
         """The series of a contestant, if it was measured."""

@@ -35,7 +35,7 @@ LONG, CROWD = "long", "crowd"
 
 
 class Pace:
-    """How pieces come: `together` at once, `pieces` in all, so many a second, after a silence."""
+    """The rate of pieces: `together` at once, `pieces` in total, so many per second, after a silence."""
 
     def __init__(self, pieces: int, together: int, a_second: int, before_s: float = BEFORE_S) -> None:
         self.pieces, self.together, self.interval_s = pieces, together, together / a_second

@@ -1,4 +1,4 @@
-"""What processes note down with the time, for others to wait for: one line a note, in a file that all append to.
+"""Timed notes of processes, for which others can wait: one line per note, in a file that all append to.
 
 Nothing but the standard library is imported: the programs of the peers use it, too.
 """
@@ -33,7 +33,7 @@ def note(what: str) -> None:
 
 
 def first_to(what: str) -> bool:
-    """Whether this is the first process to ask: true once, of all processes that note in this file."""
+    """Return whether this is the first process to ask: true once among all processes of this file."""
     try:
         Path(f"{os.environ[VARIABLE]}.{what}").touch(exist_ok=False)
     except FileExistsError:

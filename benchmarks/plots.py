@@ -44,7 +44,7 @@ class Scale(NamedTuple):
         return cls(low, high, start, end)
 
     def at(self, value: float) -> float:
-        """Where a value lies."""
+        """Return the position of a value."""
         share = math.log(value / self.low) / math.log(self.high / self.low)
         return self.start + share * (self.end - self.start)
 

@@ -20,7 +20,7 @@ from nats.aio.msg import Msg
 
 
 class Order(msgspec.Struct):
-    """What to read."""
+    """The run to read."""
 
     run: str = ""
     readers: int = 1
@@ -39,19 +39,19 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What was seen, in order."""
+    """The events received, in order."""
 
     seen: list[Seen] = []
 
     @property
     def delays_ms(self) -> list[float]:
-        """How long each stamp of a piece that was not stored yet had been under way."""
+        """Return the delay of each stamp of a piece that was not stored yet."""
         drafts = (seen for seen in self.seen if seen.draft)
         return [(seen.at_ns - int(stamp)) / 1e6 for seen in drafts for stamp in seen.text.split()]
 
     @property
     def text(self) -> str:
-        """What a reader has who does as it is told: drops what a reset takes back, and shows the rest."""
+        """Return the text of a reader that follows the protocol: it drops what a reset retracts, and shows the rest."""
         text = ""
         for seen in self.seen:
             if seen.type in {"text", "text_reset"}:
@@ -97,7 +97,7 @@ class Reader:
             self._process.stdin.write(msgspec.json.encode(order) + b"\n")
 
     async def report(self) -> Report:
-        """What it has read, once it is over."""
+        """Return what it has read, once the run has ended."""
         return msgspec.json.decode(await self.line(), type=Report)
 
     async def close(self) -> None:

@@ -33,16 +33,16 @@ def arguments(call_id: str) -> str:
 
 
 def found(q: str) -> str:
-    """What the tool returns."""
+    """Return the result of the tool."""
     return f"{q[:5]} " + "r" * RESULT_CHARS
 
 
 def answer() -> str:
-    """What the model says in the end."""
+    """Return the model's final answer."""
     return "z" * ANSWER_CHARS
 
 
 def payload_bytes(steps: int = STEPS) -> int:
-    """What models and tools say to each other in a run, without any wrapping."""
+    """Return the texts of models and tools in a run, without any envelope."""
     calls = [call for step in range(1, steps) for call in call_ids(step)]
     return len(QUESTION) + len(answer()) + sum(len(arguments(c)) + len(found(query(c))) for c in calls)

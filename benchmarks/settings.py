@@ -1,4 +1,4 @@
-"""What a part is told: how many rounds, how thoroughly, and whom it tells what it is doing."""
+"""The settings of a part: rounds, thoroughness, and the callback for its progress."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return quick if self.quick else full
 
     def rounds_of(self, default: int) -> int:
-        """How many rounds a part makes that makes `default` when nobody asks."""
+        """Return the number of rounds for a part with this default."""
         return 1 if self.quick else self.rounds or default
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What a part found."""
+    """The findings of a part."""
 
     series: list[Series]
     remarks: list[str] = []

@@ -1,4 +1,4 @@
-"""What we want, what was measured of it, and why not, where it was not reached."""
+"""The targets, the measured values, and the reasons for missed targets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     why_not: str = ""
 
     def met(self, value: float) -> bool:
-        """Whether a value keeps the limit."""
+        """Return whether a value meets the limit."""
         return value >= self.limit if self.at_least else value <= self.limit
 
     @property
@@ -85,7 +85,7 @@ def _ratio(part: str, measure: str, who: str, base: str) -> Callable[[Measured],
 
 
 def _growth(measured: Measured) -> Values | None:
-    """How much more a run stores that is ten times as long."""
+    """Return how much more a run ten times as long stores."""
     sizes = [_series(measured, "peers", peers.BYTES_BY_STEPS, FOLDLOG, steps) for steps in (10, 100)]
     short_run, long_run = sizes
     return None if short_run is None or long_run is None else [long_run.median / short_run.median / 10]

@@ -51,4 +51,4 @@ def registry_of(lengths: tuple[int, ...] = LENGTHS) -> Registry:
 
 
 registry = registry_of()
-"""What a worker serves: `foldlog worker benchmarks.workload:registry`."""
+"""The registry of a worker: `foldlog worker benchmarks.workload:registry`."""

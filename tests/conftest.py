@@ -15,7 +15,7 @@ settings.load_profile("foldlog")
 
 @pytest.fixture(scope="session", autouse=True)
 def no_knowledge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What the user of this machine has stored for agents is none of a test's business."""
+    """Hide the knowledge and tokens that the user of this machine has stored."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FOLDLOG_KNOWLEDGE", str(tmp_path_factory.mktemp("knowledge") / "knowledge.sqlite3"))
         yield

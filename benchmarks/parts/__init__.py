@@ -1,1 +1,1 @@
-"""What can be measured, each part by a module of its own."""
+"""The parts that can be measured, one module each."""

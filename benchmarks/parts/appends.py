@@ -1,4 +1,4 @@
-"""What the seals of a shard cost whoever appends to it: each is read back from the stream that it is about."""
+"""The cost of a shard's seals for the process that appends: each is read back from its stream."""
 
 from __future__ import annotations
 

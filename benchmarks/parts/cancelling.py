@@ -1,4 +1,4 @@
-"""How long after `cancel()` returns its caller has the result, and the blocked tool is ended."""
+"""Time from the return of `cancel()` to the caller's result and to the end of the blocked tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs of ordinary text take on disk with and without the compression of NATS, and what reading them costs."""
+"""Disk space of runs of ordinary text with and without NATS' compression, and the cost of reading them."""
 
 from __future__ import annotations
 
@@ -139,4 +139,4 @@ def registry_of() -> Registry:
 
 
 registry = registry_of()
-"""What the worker serves."""
+"""The registry of the worker."""

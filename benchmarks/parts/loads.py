@@ -1,4 +1,4 @@
-"""How fast a run's state is folded from its commits, each decoded and checked against the chain; no network."""
+"""The speed of folding a run's state from its commits, each decoded and verified against the chain; no network."""
 
 from __future__ import annotations
 

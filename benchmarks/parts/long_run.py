@@ -122,7 +122,7 @@ def loading(log: Log, subject: Subject, *, whole: bool) -> Callable[[], Awaitabl
 
 
 async def timed_ms(action: Callable[[], Awaitable[object]]) -> float:
-    """How long it takes."""
+    """Return the time that it takes."""
     begun = time.perf_counter()
     await action()
     return (time.perf_counter() - begun) * 1000

@@ -1,4 +1,4 @@
-"""Where the time and the memory of a worker go: its functions by what a run takes in them, and what was done."""
+"""A profile of a worker's time and memory: its functions by cost per run, and what was done about them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ DONE: dict[str, str] = {
         "a running digest over the messages, a struct a link: its cost does not grow with the history"
     ),
 }
-"""What was done about a line of a profile, by the function's name as the profile has it; shown beside it."""
+"""Notes on lines of a profile, by the function's name in it: what was done about it."""
 
 Row = tuple[str, int, int]
 

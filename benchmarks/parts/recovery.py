@@ -37,7 +37,7 @@ system_account: SYS
 
 
 class Death(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker ends, and how others come to know."""
+    """A way in which a worker ends, and how others notice."""
 
     name: str
     end: signal.Signals

@@ -30,7 +30,7 @@ RUNS_A_SECOND = "runs a second, 50 at once"
 
 
 def named(slower_ms: int) -> str:
-    """How the disk is."""
+    """A kind of disk."""
     return f"fsync slowed by {slower_ms} ms" if slower_ms else "fsync as it is"
 
 

@@ -1,4 +1,4 @@
-"""How long a piece of text takes from the model to a reader in another process, also when its worker is killed."""
+"""The delay of a piece of text from the model to a reader in another process, also when its worker is killed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REGISTRY = "benchmarks.models:registry"
 SUBJECT = "bench.bare"
 RESUME = "from SIGKILL of a streaming worker to the next piece of text"
 HEARD_S = 1.0
-"""How long a reader hears pieces before the worker is killed, and those of the next one before the run is cancelled."""
+"""Time that a reader receives pieces before the worker is killed, and from the next one before the run is cancelled."""
 
 
 def middle(mode: str) -> str:
@@ -141,7 +141,7 @@ async def _resumed(found: Collected, url: str, runtime: Runtime, reader: Reader,
 
 
 def _told(report: Report) -> str:
-    """What a reader saw, in the order in which it came."""
+    """The events that a reader received, in order."""
     kinds = [
         seen.type if seen.type != "text_reset" else f"text_reset to {seen.offset}" for seen in report.seen
     ]

@@ -1,1 +1,1 @@
-"""What users would pick instead: each a program in an environment of its own, that does workload A when told to."""
+"""The peers: each is a program in an environment of its own that runs workload A on request."""

@@ -1,4 +1,4 @@
-"""How a peer's program is timed when it is killed in model call 5 of 10; only the standard library is imported.
+"""Time a peer's program when it is killed in model call 5 of 10; only the standard library is imported.
 
 program DIRECTORY kill ROUNDS
 -> [0.41, 0.37]     for each round the seconds from SIGKILL to that call being made again
@@ -22,12 +22,12 @@ STALL = "stall"
 
 
 def asked_to_kill() -> bool:
-    """Whether the program is to be killed instead of measured."""
+    """Return whether the program is to be killed instead of measured."""
     return sys.argv[2:3] == ["kill"]
 
 
 def notes_file() -> Path:
-    """Where calls are noted; the processes of the program have it from the environment."""
+    """Return the file of the notes, which the program's processes get from the environment."""
     path = Path(os.environ.setdefault(VARIABLE, str(Path(sys.argv[1]) / "notes")))
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
@@ -69,5 +69,5 @@ async def killed(
 
 
 def _calls(question: str, but_of: int = 0) -> Callable[[Note], bool]:
-    """Whether a note tells of the call that stalls in this run, by any process but one."""
+    """Return whether a note is about the stalled call of this run, by any process but one."""
     return lambda found: found.what == question and found.pid != but_of

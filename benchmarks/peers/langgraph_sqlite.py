@@ -28,7 +28,7 @@ def added(state: list[dict[str, Any]] | None, writes: list[list[dict[str, Any]]]
 
 
 class State(TypedDict):
-    """What a run knows."""
+    """The state of a run."""
 
     steps: int
     said: Annotated[list[dict[str, Any]], DeltaChannel(added) if DELTA else operator.add]

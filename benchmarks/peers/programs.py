@@ -49,12 +49,12 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def requirements(self) -> Path:
-        """What it needs of the package index, with the versions that are measured."""
+        """Return its requirements, with the measured versions."""
         return Path(__file__).with_name(f"{self.program}.txt")
 
     @property
     def installed(self) -> bool:
-        """Whether its environment is there, for the requirements as they are."""
+        """Return whether its environment exists for the current requirements."""
         marker = self.home / "installed"
         return marker.exists() and marker.read_text(encoding="utf-8") == self._wanted()
 
@@ -133,7 +133,7 @@ class _Program:
         self._process = process
 
     async def line(self) -> bytes:
-        """What it says next. Raises `RuntimeError` if it has ended, or says nothing for too long."""
+        """Return its next message. Raises `RuntimeError` if it has ended, or is silent for too long."""
         if self._process.stdout is None:
             raise RuntimeError("the peer's program was started without a pipe")
         try:

@@ -1,4 +1,4 @@
-"""How a peer's program is talked to: JSON lines; only the standard library, for it runs in the peer's environment.
+"""The protocol of a peer's program: JSON lines; only the standard library, since it runs in the peer's environment.
 
 program DIRECTORY          it may write there, and nowhere else
 -> {"setting": "...", "workers": [PID], "servers": [PID]}     once it is ready

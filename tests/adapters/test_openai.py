@@ -550,7 +550,7 @@ LONG = Reply(text=("one ", "two ", "three"))
 
 
 async def faulty(api: Api, **fault: Any) -> tuple[list[Delta], ModelError]:
-    """What came before the failure, and the failure."""
+    """Return the deltas before the failure, and the failure."""
     reply = Reply(text=LONG.text, fault_after=3, **fault)
     came: list[Delta] = []
 

@@ -1,4 +1,4 @@
-"""What a call cost, and what a model can read: the project's own prices first, then the data that is installed."""
+"""Prices of calls and context windows of models: the project's own prices first, then the installed data."""
 
 import json
 from collections.abc import AsyncIterator

@@ -210,7 +210,7 @@ async def test_relative_names_start_at_the_working_directory_without_a_script_di
 
 
 async def refusal(model: str = "script.json") -> str:
-    """What `check` says; a call says the same."""
+    """Return the error of `check`; a call raises the same."""
     provider = ScriptedProvider()
     with pytest.raises(ConfigError) as checked:
         provider.check(model)

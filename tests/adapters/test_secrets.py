@@ -1,4 +1,4 @@
-"""Where secrets come from."""
+"""Sources of secrets."""
 
 import sys
 from pathlib import Path

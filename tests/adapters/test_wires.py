@@ -1,4 +1,4 @@
-"""What holds on every wire: whole answers, cut ones, odd servers, through the real SDKs."""
+"""The behaviour on every wire: whole answers, cut ones, odd servers, through the real SDKs."""
 
 import asyncio
 import base64

@@ -104,7 +104,7 @@ class Project:
         return Done(done.returncode, "", done.stderr)
 
     def on_terminal(self, *args: str, width: int = 80, until: str | None = None) -> str:
-        """What a command writes to a terminal that is `width` cells wide; once it wrote `until`, it is to end."""
+        """Return the output of a command on a terminal `width` cells wide; it is interrupted once it wrote `until`."""
         terminal, end = pty.openpty()
         termios.tcsetwinsize(end, (40, width))
         environ = {**self.environ, "TERM": "xterm-256color"}

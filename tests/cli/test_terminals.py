@@ -1,4 +1,4 @@
-"""What commands write to a real terminal of 80 and of 120 columns."""
+"""The output of commands on real terminals of 80 and of 120 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What whoever watches a run is shown of its pauses."""
+"""The output of a watched run: pauses, retries and takeovers."""
 
 import json
 from pathlib import Path
@@ -99,7 +99,7 @@ async def test_whoever_watches_a_run_without_budget_is_told_what_lets_it_go_on(
 
 
 def told(capsys: pytest.CaptureFixture[str], *events: Event, detailed: bool = False) -> list[str]:
-    """What a watcher of these events reads, below the line that names the run."""
+    """Return the lines that a watcher of these events sees, after the line that names the run."""
     settings = Settings(color=False)
     view = ReadableView(Screen(settings), settings, detailed=detailed)
     view.begin(RunState())

@@ -86,7 +86,7 @@ def prose(document: Path) -> Iterator[tuple[int, str]]:
 
 
 def anchors(document: Path) -> set[str]:
-    """What a link may point to within the document, named as code hosts do."""
+    """Return the anchors of the document, named as code hosts do."""
     found: set[str] = set()
     for _, line in prose(document):
         if heading := _HEADING.match(line):

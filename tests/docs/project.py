@@ -101,7 +101,7 @@ def forget_plugins() -> None:
 
 
 def _environment(commands: Path) -> dict[str, str]:
-    """What the shell inherits: nothing that would lead it to another log or another account."""
+    """Return the shell's environment, without variables that lead to another log or account."""
     inherited = {name: value for name, value in os.environ.items() if name in KEPT}
     path = os.pathsep.join([str(commands), str(INSTALLED), os.environ["PATH"]])
     terminal = {"NO_COLOR": "1", "COLUMNS": "100", "PYTHONUNBUFFERED": "1"}

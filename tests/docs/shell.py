@@ -37,7 +37,7 @@ _JOBS = re.compile(r"^(bash: line \d+: .*(Killed|Terminated)|\[\d+\]).*\n?", re.
 
 
 class Command(NamedTuple):
-    """What is typed, and what should be printed."""
+    """A command and its expected output."""
 
     text: str
     expected: str
@@ -75,7 +75,7 @@ class Ids:
         return _IDS.sub(lambda match: self._actual.get(match[0], match[0]), command)
 
     def match(self, expected: str, printed: str) -> bool:
-        """Whether it was printed as expected; learns the ids that are new."""
+        """Return whether the output is as expected; learns new ids."""
         expected, printed = _narrow(expected), _narrow(printed)
         new: dict[str, str] = {}
         pattern, end = "", 0
@@ -119,7 +119,7 @@ class Ids:
 
 
 class Printed(NamedTuple):
-    """What a command printed (both streams, as on a terminal) and how it ended."""
+    """The output of a command (both streams, as on a terminal) and its exit code."""
 
     text: str
     code: int

@@ -1,4 +1,4 @@
-"""What a reader can do, a test does: every command and every Python block of the documents, in order."""
+"""Run every command and every Python block of the documents, in order."""
 
 import ast
 import json
@@ -57,7 +57,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(params=["forked", pytest.param("installed", marks=pytest.mark.nightly)])
 def foldlog(request: pytest.FixtureRequest) -> Path:
-    """Where the command is found: the one that starts at once, or the one that users have."""
+    """Return the path of the command: a pre-forked one that starts at once, or the installed one."""
     found: Path = INSTALLED if request.param == "installed" else request.getfixturevalue("forked_commands")
     return found
 

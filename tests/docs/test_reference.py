@@ -60,7 +60,7 @@ def rows(document: str, heading: str) -> list[list[str]]:
 
 
 def names(cells: str) -> list[str]:
-    """What stands in backticks."""
+    """Return the texts in backticks."""
     return _CODE.findall(cells)
 
 

@@ -35,9 +35,9 @@ class Job:
     process: asyncio.subprocess.Process | None = None
     problem: str = ""
     state: dict[str, Any] | None = None
-    """What the container's state is said to be, instead of the process's."""
+    """The reported state of the container, instead of the process's."""
     phase: dict[str, Any] = field(default_factory=dict)
-    """What the pod's status says besides."""
+    """Additional fields of the pod's status."""
 
     @property
     def container(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Job:
                 self.problem = f"exec: {error.filename}: executable file not found in $PATH"
 
     def kill(self) -> None:
-        """What is left of it: a container ends with its first process."""
+        """Kill the rest of it: a container ends with its first process."""
         if self.process is None:
             return
         with suppress(psutil.Error):
@@ -101,9 +101,9 @@ class Cluster:
     faults: dict[str, list[int]] = field(default_factory=dict)
     """HTTP statuses that the next calls `create`, `list`, `log` are answered with; 0 answers as ever."""
     garbage: list[str] = field(default_factory=list)
-    """What the next lists of pods are answered with, instead of pods."""
+    """Responses to the next lists of pods, instead of pods."""
     starts: bool = True
-    """Whether pods get to run."""
+    """Pods are allowed to run."""
 
     def fault(self, call: str) -> Response | None:
         queue = self.faults.get(call, [])

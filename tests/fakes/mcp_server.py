@@ -194,7 +194,7 @@ def tools_that_pay(server: MCPServer) -> None:
 
     @server.tool()
     async def look_up(number: str) -> dict[str, str]:
-        """What has become of an invoice."""
+        """Return the state of an invoice."""
         if not (bank / number).exists():
             raise ToolError(f"nobody knows invoice {number}")
         return {"number": number, "state": (bank / number).read_text()}

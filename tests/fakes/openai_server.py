@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 Fault = Literal["", "cut", "end", "torn", "malformed", "stall", "error"]
-"""What happens after `fault_after` events: the TCP connection is cut; the response ends cleanly, or in the middle of a
+"""The fault after `fault_after` events: the TCP connection is cut; the response ends cleanly, or in the middle of a
 line; an event is no JSON; nothing comes any more until the client goes; an event reports `body`."""
 
 
@@ -95,7 +95,7 @@ class OpenAIServer:
     async def answer(
         self, request: Request, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        """Whether the connection can be used for another request."""
+        """The connection can be used for another request."""
         if reply.status != 200:
             await write_whole(writer, reply)
             return True

@@ -50,7 +50,7 @@ def expected(name: str) -> Any:
 
 
 def holds(found: Any, wanted: Any) -> bool:
-    """Whether all that was promised is there; a later release may tell more."""
+    """Return whether everything expected is there; a later release may have more."""
     if isinstance(wanted, dict):
         return isinstance(found, dict) and all(k in found and holds(found[k], v) for k, v in wanted.items())
     return bool(found == wanted)

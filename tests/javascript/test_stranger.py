@@ -72,7 +72,7 @@ def node_and_npm() -> tuple[Path, list[str | Path]]:
 
 @pytest.fixture(scope="module")
 async def reader(anyio_backend: str) -> Callable[..., list[str | Path]]:
-    """How to call the reader. Its packages are installed once for each lock, outside of the source tree."""
+    """Return the command of the reader. Its packages are installed once per lock file, outside of the source tree."""
     node, npm = node_and_npm()
     digest = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in PACKAGE)).hexdigest()
     cached = platformdirs.user_cache_path("foldlog-tests", appauthor=False) / f"javascript-{digest[:16]}"
@@ -107,7 +107,7 @@ async def runtime(
 async def read(
     runtime: Runtime, run_id: str, reader: Callable[..., list[str | Path]], directory: Path
 ) -> tuple[int, list[dict[str, Any]], str]:
-    """What the stranger makes of the family of a run: exit code, events, standard error."""
+    """Return the reader's result for the family of a run: exit code, events, standard error."""
     schema = directory / "commit.schema.json"
     schema.write_text(json.dumps(commit_schema()))
     subject, layout = await runtime.locate(run_id), Layout(runtime.log.namespace)

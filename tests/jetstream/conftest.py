@@ -17,7 +17,7 @@ async def server() -> AsyncIterator[EphemeralServer]:
 
 @pytest.fixture
 def shards() -> int:
-    """How many the log has, which a module may choose."""
+    """Number of shards of the log, which a module may override."""
     return 2
 
 

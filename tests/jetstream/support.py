@@ -1,4 +1,4 @@
-"""What tests of outages need: a way to a server that can break, writers that never give up, waiting."""
+"""Support for tests of outages: a connection to a server that can break, writers that never give up, waiting."""
 
 import asyncio
 import itertools
@@ -21,7 +21,7 @@ class Gate:
         self._to = port
         self._blocked = self._muted = False
         self.blocked_bytes = 0
-        """How much came for the server and was not let through, since `block`."""
+        """Number of bytes for the server that were held back since `block`."""
         self._left: int | None = None
         self._clients = set[asyncio.StreamWriter]()
         self._servers = set[asyncio.StreamWriter]()
@@ -129,7 +129,7 @@ async def cut_off(log: JetStreamLog, gate: Gate) -> None:
 
 @asynccontextmanager
 async def again(log: JetStreamLog) -> AsyncIterator[None]:
-    """What is done within breaks the connection; left when it is back."""
+    """Run a block that breaks the connection, and wait until it is back."""
     before = log._wire._link.stats["reconnects"]
     yield
     await until(lambda: log._wire._link.stats["reconnects"] > before)

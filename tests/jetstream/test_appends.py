@@ -39,7 +39,7 @@ def shards() -> int:
 
 
 async def all_at_once(log: JetStreamLog, appends: Sequence[Sequence[Write]]) -> list[object]:
-    """What becomes of each: its positions, or what it raises."""
+    """Return the outcome of each: its positions, or its error."""
     return await asyncio.gather(*(log.events.append(*writes) for writes in appends), return_exceptions=True)
 
 

@@ -144,7 +144,7 @@ def recorded(directory: Path, stream: str = "S") -> int:
 
 
 def cut_tail(directory: Path) -> None:
-    """What a flipped bit does at the next start after a crash: the block counts only up to the damage."""
+    """Simulate a flipped bit at the next start after a crash: the block counts only up to the damage."""
     (block,) = (directory / "store").rglob("*.blk")
     os.truncate(block, block.stat().st_size // 2)
     for index in (directory / "store").rglob("index.db"):
@@ -223,7 +223,7 @@ async def test_only_holders_of_the_token_connect(directory: Path):
 
 
 async def answer_to(info: ServerInfo, credentials: dict[str, str | None]) -> str:
-    """What the server says to a client that connects like this. (nats-py leaves its socket open when refused.)"""
+    """Return the server's answer to such a connection. (nats-py leaves its socket open when refused.)"""
     reader, writer = await asyncio.open_connection("127.0.0.1", info.port)
     try:
         await reader.readline()
@@ -382,7 +382,7 @@ async def test_a_server_ends_when_nobody_is_connected_and_not_before(
 
 
 def looks_at(info: ServerInfo) -> int:
-    """How often somebody asked for the number of connections."""
+    """Number of requests for the number of connections."""
     with urlopen(f"{info.monitor_url}/varz") as answer:
         return int(json.load(answer)["http_req_stats"]["/varz"])
 

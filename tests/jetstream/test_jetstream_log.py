@@ -1,4 +1,4 @@
-"""What the log on JetStream adds to the conformance suites: real outages, deaths, damage and refusals."""
+"""The log on JetStream beyond the conformance suites: real outages, deaths, damage and refusals."""
 
 import asyncio
 import os

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 CHILD, GRANDCHILD = 0, 1
 STEPS_MAX = 2
-"""How many commits of its own the driver makes in each run below."""
+"""Number of commits that the driver makes in each run below."""
 
 
 class Rules(NamedTuple):
@@ -197,7 +197,7 @@ def _faults(state: State) -> Iterator[State]:
 
 
 def check(rules: Rules, *, rests: bool = False, faults: int = 2) -> tuple[str, int]:
-    """What is broken, empty for nothing; and how many states there are."""
+    """Return the violations, none if empty, and the number of states."""
     start = initial(rests=rests, faults=faults)
     seen, queue, before = {start}, deque([start]), dict[State, list[State]]()
     while queue:

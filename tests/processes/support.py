@@ -1,4 +1,4 @@
-"""What the tests of whole processes share: workers in a nursery, and waiting by following the log."""
+"""Support for tests of whole processes: workers in a nursery, and waiting by following the log."""
 
 import asyncio
 import json
@@ -200,7 +200,7 @@ async def stored(
 
 
 async def command(place: Place, *arguments: str) -> str:
-    """What a command of the command line prints; it must end well."""
+    """Return the output of a command, which must succeed."""
     foldlog = Path(sys.executable).with_name("foldlog")
     process = await asyncio.create_subprocess_exec(
         foldlog,

@@ -16,9 +16,9 @@ from tests.processes import workshop
 from tests.processes.support import PATIENCE_S, Place, submitted, until
 
 APPENDS_MAX = 70
-"""How many appends the executors make at most; what happens at once is stored in one append or in several."""
+"""Maximum number of appends of the executors; concurrent events are stored in one append or in several."""
 LEASE_S = 2.0
-"""Who dies with a wake-up in hands and without a claim is missed only then."""
+"""Only then is a worker missed that died with a wake-up and without a claim."""
 BOUNDARIES = [
     f"{side} append {number}" for number in range(1, APPENDS_MAX + 1) for side in ("before", "after")
 ]

@@ -21,7 +21,7 @@ from tests.processes.support import (
 )
 
 APPENDS = 9
-"""How many appends an executor makes in the clerk's run."""
+"""Number of appends of an executor in the clerk's run."""
 BOUNDARIES = [f"{side} append {number}" for number in range(1, APPENDS + 1) for side in ("before", "after")]
 EFFECTS = ["in model call 1", "in look", "in put", "in pay", "in model call 2"]
 REPEATED = {

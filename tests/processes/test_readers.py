@@ -27,7 +27,7 @@ Shown = list[dict[str, Any]]
 
 
 def joined(events: Sequence[Event]) -> tuple[Shown, dict[tuple[str, int | None, str], str]]:
-    """What a caller is left with: all that is no text, and by run, step and channel the text as it was corrected."""
+    """Return a caller's view: all events but text, and the corrected text by run, step and channel."""
     rest, texts = Shown(), dict[tuple[str, int | None, str], str]()
     for event in events:
         match event:
@@ -48,7 +48,7 @@ def joined(events: Sequence[Event]) -> tuple[Shown, dict[tuple[str, int | None, 
 async def as_stored(
     place: Place, run: RunHandle[str]
 ) -> tuple[Shown, dict[tuple[str, int | None, str], str]]:
-    """What the log says; its last event is marked as the end, as a stream of the run marks it."""
+    """Return the events of the log, with the last one marked as the end, as in a stream of the run."""
     *events, end = [event for event in (await place.trace(run)).events if isinstance(event, OBSERVABLE)]
     return joined([*events, msgspec.structs.replace(end, is_end=True)])
 

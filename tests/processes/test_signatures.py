@@ -1,4 +1,4 @@
-"""What a model signed survives the death of its worker: the next one sends it back, byte for byte."""
+"""Reply state of a model survives the death of its worker: the next one sends it back, byte for byte."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import Any

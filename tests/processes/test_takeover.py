@@ -1,4 +1,4 @@
-"""Who goes on when an owner goes: at once when its connection ends, by the lease when it only falls silent."""
+"""Takeover from a lost owner: at once when its connection ends, by the lease when it hangs."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What the tests of whole processes run: agents and tools that keep a diary, wait at a gate, or die on command.
+"""The agents of the tests of whole processes: tools that keep a diary, wait at a gate, or die on command.
 
 The environment says where and how: `WORKSHOP` is a directory of the test, `WORKSHOP_KILL` a place at which the first
 process that comes there kills itself, `WORKSHOP_STALL` has the first model call of all stop behind its first words.
@@ -32,7 +32,7 @@ def directory() -> Path:
 
 
 def first_to(deed: str) -> bool:
-    """Whether nobody in any process was here before."""
+    """Return whether this is the first call in any process."""
     with suppress(FileExistsError):
         os.close(os.open(directory() / f"first-{deed.replace('/', '-')}", os.O_CREAT | os.O_EXCL))
         return True
@@ -52,7 +52,7 @@ def write_diary(line: str) -> None:
 
 
 def count_up(what: str) -> int:
-    """How often this was called for it, in all processes."""
+    """Return the number of calls for it, in all processes."""
     with (directory() / f"count-{what}").open("ab", buffering=0) as counter:
         counter.write(b".")
         return counter.tell()
@@ -254,13 +254,13 @@ gemini = Agent("gemini", model="google:gemini-3-pro-preview", tools=[wait])
 
 
 def size(scored: Scored) -> float:
-    """How many words it says it has."""
+    """Return the number of words that it claims to have."""
     die_at(f"in score {scored.iteration}")
     return float(scored.output.split()[0])
 
 
 def lesson(seen: Reflection) -> str:
-    """What to do better."""
+    """Return the feedback."""
     die_at(f"in lesson {seen.iteration}")
     return f"lesson {seen.iteration}"
 

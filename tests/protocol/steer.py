@@ -12,7 +12,7 @@ class Steer:
 
     def __init__(self, *faults: Fault) -> None:
         self.once: dict[str, Fault] = {}
-        """What happens to the next call of an operation."""
+        """Decide the fault of the next call of an operation."""
         self.stalls: dict[tuple[str, int], float] = {}
         """At this call the process stands still for so many seconds: just behind its effect."""
         self._until_s = 0.0

@@ -62,12 +62,12 @@ UNSAFE = ("unsafe", "unsafe_child", "approval")
 
 
 def operations(name: str, executor: str) -> dict[str, int]:
-    """How often each operation is called when nothing goes wrong."""
+    """Return the number of calls of each operation without faults."""
     return dict(play(name, executor=executor).victim.handle.operations)
 
 
 def check(name: str, executor: str, faults: list[Fault], played: Played) -> list[str]:
-    """What went wrong, with what is needed to see it again."""
+    """Return the problems, with the data to reproduce them."""
     found = problems(played) + differences(name, played)
     return [f"play({name!r}, {faults}, executor={executor!r}): {problem}" for problem in found]
 

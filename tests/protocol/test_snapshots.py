@@ -1,4 +1,4 @@
-"""What befalls snapshots befalls no run: crashes beside them, old ones that come late, reads that are stale."""
+"""Faults of snapshots do not affect runs: crashes next to them, late old ones, stale reads."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class ShowsProgressLate(OwnExecutor):
 
 
 class EmitsAfterCancel(OwnExecutor):
-    """What was under way when the cancel came is stored all the same."""
+    """Effects in progress at the cancel are stored nevertheless."""
 
     async def ended(self, journal: Journal) -> None:
         if journal.state.terminal is not None and journal.state.terminal.status == "cancelled":

@@ -55,7 +55,7 @@ WAIT_S = 30.0
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model says at one step; so many attempts (`fails`) end with `error` first.
+    """The model's reply at one step; the first `fails` attempts end with `error`.
 
     `breaks`: these have said the text by then. `hangs`: nothing comes after the text. `wanted`: what the provider wants
     back with it. `cached`: so many tokens it has put into its cache.

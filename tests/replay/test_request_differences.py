@@ -1,4 +1,4 @@
-"""Where a model is asked something else, diff and golden traces say what: the message, tool or parameter."""
+"""Differences of model requests in diffs and golden traces: the message, tool or parameter."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a caller sees of a run as it goes on is the same on both executors, and in the end what is stored."""
+"""The live stream of a run is the same on both executors, and in the end equals the stored events."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def company(directory: Path) -> Swarm:
 
 
 async def seen(swarm: Swarm, executor: str, *, detailed: bool) -> tuple[list[Event], list[Event]]:
-    """What a reader from the first moment on is shown, and what a late one is."""
+    """Return the events of a reader from the beginning, and of a late one."""
     log, registry = MemoryLog(), Registry(agents=[swarm])
     worker = Worker(Host(log=log, registry=registry, worker="worker"), grace_s=1.0)
     serving = asyncio.create_task(worker.serve()) if executor == "durable" else None

@@ -209,7 +209,7 @@ class Place:
         return fork
 
     async def _check_outcome(self, run: RunHandle[Any]) -> None:
-        """What a waiting caller folds is what the whole fold says."""
+        """Check that the outcome that a waiting caller folds equals that of the whole fold."""
         state, outcome = await run.state(), Outcome()
         journal = Journal(self.log, await self.runtime.locate(run.run_id))
         whole = await journal.load(short=True)
@@ -259,7 +259,7 @@ async def log(request: pytest.FixtureRequest, server: EphemeralServer) -> AsyncI
 async def place(
     request: pytest.FixtureRequest, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Place]:
-    """Where runs are driven."""
+    """A log and an executor on which runs are driven."""
     monkeypatch.setenv("FOLDLOG_SNAPSHOT_EVENTS", str(SNAPSHOT_EVENTS))
     async with contextlib.AsyncExitStack() as stack:
         place = Place(log, request.param, stack)

@@ -1,4 +1,4 @@
-"""What people decide about calls: edits, tokens, several answers at once, and answers to runs that nobody drives."""
+"""Decisions of operators: edits, tokens, several answers at once, and answers to runs without a driver."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ async def test_an_approval_times_out_though_a_call_beside_it_still_runs(place: P
 async def test_approvals_are_listed_as_they_were_asked_for_however_large_they_are(
     cheap: Place, script: Script
 ) -> None:
-    """What is too large for a commit lies beside the log; the list has the approval all the same."""
+    """Values too large for a commit are stored as artifacts; the list still has the approval."""
     services = ["é" * 300_000, "web", "ü" * 300_000]
     ran: list[str] = []
 

@@ -23,7 +23,7 @@ Script = Callable[..., str]
 
 
 class Press:
-    """What there is once, and how many at most have used it at once."""
+    """A resource that exists once, and the highest number of concurrent uses."""
 
     def __init__(self) -> None:
         self.using = self.most = self.used = 0

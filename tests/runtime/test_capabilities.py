@@ -1,4 +1,4 @@
-"""What a run's executor lacks is refused by name when it is asked for, not taken and forgotten (R20)."""
+"""A feature that a run's executor lacks is refused by name when it is requested, not dropped silently (R20)."""
 
 from __future__ import annotations
 

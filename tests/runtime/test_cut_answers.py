@@ -32,7 +32,7 @@ def cut(text: str) -> dict[str, Any]:
 
 @pytest.fixture
 def saved() -> list[str]:
-    """What the tool `save` was called with."""
+    """Return the arguments of the calls of `save`."""
     return []
 
 

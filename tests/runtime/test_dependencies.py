@@ -1,4 +1,4 @@
-"""What tools depend on: opened by the registry's factory, once for a process or once for a run, and closed again."""
+"""Dependencies of tools: opened by the registry's factory, once per process or once per run, and closed again."""
 
 from __future__ import annotations
 

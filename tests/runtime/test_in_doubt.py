@@ -30,7 +30,7 @@ PAID = {"json_path": {"path": "$.state", "equals": "paid"}}
 
 
 class Till:
-    """What is outside: how often somebody paid, and the tool that pays and then ends as `end` says."""
+    """The outside world: the number of payments, and the tool that pays and then ends as `end` says."""
 
     def __init__(self, end: Callable[[], Any]) -> None:
         self.paid, self.end = 0, end
@@ -58,7 +58,7 @@ def raises(error: BaseException) -> Callable[[], Any]:
 
 
 async def asked(run: RunHandle[Any]) -> ApprovalRequested:
-    """What people are asked about the run first."""
+    """Return the first approval that the run requests."""
     async for event in run.stream():
         if isinstance(event, ApprovalRequested):
             return event

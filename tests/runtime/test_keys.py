@@ -22,7 +22,7 @@ Script = Callable[..., str]
 
 
 async def purge(log: Log, run: RunHandle[Any]) -> None:
-    """What `nats stream purge --subject` does to a run."""
+    """Purge a run as `nats stream purge --subject` does."""
     subject = await run._runtime.locate(run.run_id)
     if isinstance(log, MemoryLog):
         for selector in (subject, Family(subject.shard, subject.root), Shard(subject.shard)):

@@ -1,4 +1,4 @@
-"""What a step costs does not grow with the number of steps before it."""
+"""The cost of a step does not grow with the number of earlier steps."""
 
 from __future__ import annotations
 

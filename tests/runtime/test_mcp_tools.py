@@ -145,7 +145,7 @@ LOOK_UP = {"tool": "look_up", "arguments": {"number": "${invoice}"}}
 
 
 class Bank:
-    """What is outside, a file for each invoice, and a server of its own over stdio that pays them."""
+    """The outside world: a file for each invoice, and a stdio server that pays them."""
 
     def __init__(self, folder: Path, entry: dict[str, Any]) -> None:
         self.folder = folder
@@ -171,7 +171,7 @@ def payer(script: Script, bank: Bank, condition: Any, **arguments: Any) -> Agent
 
 
 async def paid(place: Place, agent: Agent[str]) -> ToolResult:
-    """What became of its one call."""
+    """Return the result of its one call."""
     await place.open(agent)
     run = await place.start(agent)
     assert (await run.result(timeout_s=30)).output == "done"

@@ -1,4 +1,4 @@
-"""What a run is told of earlier ones, and of stored knowledge, on both executors and both logs."""
+"""Memory of earlier runs and stored knowledge in a run, on both executors and both logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model asks for in one answer, and what comes of it, may be more than one commit holds."""
+"""The calls of one answer, and their results, may be larger than one commit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def read(page: int) -> str:
 
 
 SMALL = 100_000
-"""What a commit holds in tests that fill one with calls."""
+"""Size of a commit in tests that fill one with calls."""
 
 
 @pytest.fixture

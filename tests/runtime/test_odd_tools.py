@@ -41,7 +41,7 @@ def in_groups(*errors: Exception) -> Callable[..., Any]:
 
 
 class Alarm(BaseException):
-    """What time-outs of other libraries are."""
+    """Raise the timeout errors of other libraries."""
 
 
 class Unstorable:

@@ -24,7 +24,7 @@ PAID = {"json_path": {"path": "$.state", "equals": "paid"}}
 
 
 class Bank:
-    """What is outside: invoices by number, and how often somebody paid or looked."""
+    """The outside world: invoices by number, and the numbers of payments and of looks."""
 
     def __init__(self) -> None:
         self.invoices: dict[str, str] = {}
@@ -68,7 +68,7 @@ async def result_of(place: Place, run: RunHandle[Any]) -> ToolResult:
 
 
 async def asked(place: Place, run: RunHandle[Any]) -> ApprovalRequested:
-    """What the run waits for."""
+    """Return the approval that the run waits for."""
     async for event in run.stream():
         if isinstance(event, ApprovalRequested):
             return event

@@ -269,7 +269,7 @@ async def test_an_mcp_call_that_is_out_of_time_is_cancelled_at_the_server(
 async def test_what_a_tool_shows_around_its_questions_and_parts_is_stored_once_and_whole(
     place: Place, script: Script
 ) -> None:
-    """What is shown within a part, or only while there is no answer, is not shown again, and shifts nothing."""
+    """Events emitted within a memo, or only before an answer, are not shown again and do not shift later ones."""
 
     @tool(effect="pure")
     async def guide(ctx: ToolContext) -> str:

@@ -1,4 +1,4 @@
-"""What cannot be done is refused by name, before the first event where that is possible, and never hangs."""
+"""Impossible requests are refused by name, before the first event where possible, and never hang."""
 
 from __future__ import annotations
 

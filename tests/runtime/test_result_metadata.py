@@ -1,4 +1,4 @@
-"""What the record of a tool call says, however the call ended; the event mirrors it, and the model is told in words."""
+"""The record of a tool call after each way to end; the event mirrors it, and the model reads it as text."""
 
 from __future__ import annotations
 

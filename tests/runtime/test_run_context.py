@@ -1,4 +1,4 @@
-"""What tools are told of their run, and that no model can say otherwise."""
+"""The facts about their run that tools can read, and that no model can change."""
 
 from __future__ import annotations
 

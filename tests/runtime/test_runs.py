@@ -1,4 +1,4 @@
-"""What a run does, on both executors and both logs; a cancel among it (R19, W22)."""
+"""The behaviour of a run on both executors and both logs, cancels included (R19, W22)."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def way_out(seen: list[str], child: Agent[Any]) -> Any:
 
 
 def pieces(form: str) -> list[str]:
-    """What would show the value, as the form writes it; of base64 what is the value's own."""
+    """Return the part of an encoding that reveals the value; of base64, only the value's own characters."""
     if form.startswith("base64"):
         return [FORMS[form](LINES)[8:-8]]
     written = urllib.parse.quote_plus if form == "url" else str
@@ -276,7 +276,7 @@ async def test_the_name_of_a_question_is_hidden_and_its_answer_is_found(
 
 
 async def everything_of(place: Place, root: str) -> str:
-    """What is stored of a family, what its readers see, and what an export of it holds, artifacts included."""
+    """Return all bytes of a family: the log, the streams of its readers, and its export, artifacts included."""
     run: Any = place.runtime.get_run(root)
     streamed = [msgspec.json.encode(event) async for event in run.stream(detailed=True)]
     exported = [line async for line in export(place.log, root, artifacts=True)]

@@ -1,4 +1,4 @@
-"""What a run is told of earlier ones and of its caller, in which order; and turns that are taken back."""
+"""The history and the messages that a run gets, and their order; and turns that are undone."""
 
 from __future__ import annotations
 

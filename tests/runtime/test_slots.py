@@ -23,7 +23,7 @@ Script = Callable[..., str]
 
 
 class Desk:
-    """Where calls wait until they are let go, and how many at most were there at once."""
+    """A gate where calls wait until it is opened, and the highest number of calls in it."""
 
     def __init__(self, *, is_open: bool = False) -> None:
         self.there: list[str] = []
@@ -66,7 +66,7 @@ def worker(script: Script, desk: Desk, runs_max: int, texts: str = "abcdef", **f
 
 
 async def until_in_line(place: Place, run: RunHandle[Any]) -> PendingSlot:
-    """What the run waits for, once it stands in line."""
+    """Return the slot that the run waits for, once it is in the queue."""
     slots = slots_subject(slots_name("narrow"), place.log.events.shards)
     async with asyncio.timeout(30), following(place.log, slots, 0) as commits:
         async for _ in commits:

@@ -62,7 +62,7 @@ class CountedLog(FaultyLog):
 
     @property
     def reads(self) -> list[int]:
-        """How many commits each read gave."""
+        """Numbers of commits that the reads returned."""
         counted: list[int] = self.events.reads
         return counted
 
@@ -115,7 +115,7 @@ async def folded(log: Log, subject: Subject, upto: int | None = None) -> RunStat
 
 
 async def tail_of(log: Log, subject: Subject) -> int:
-    """How many commits the run has behind its snapshot."""
+    """Return the number of commits of the run after its snapshot."""
     data = await log.snapshots.get(subject.id)
     snapshot = decode_state(data, subject) if data is not None else None
     assert snapshot is not None

@@ -1,4 +1,4 @@
-"""What a running call may do: parts that are done once, artifacts, and its attempts told apart (R21)."""
+"""Features of a running call: parts that are done once, artifacts, and distinct attempts (R21)."""
 
 from __future__ import annotations
 

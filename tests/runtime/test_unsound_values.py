@@ -1,4 +1,4 @@
-"""What callers, tools and models hand over and no log can hold is refused or mended; it is never stored."""
+"""Values from callers, tools and models that no log can hold are refused or repaired, and never stored."""
 
 from __future__ import annotations
 

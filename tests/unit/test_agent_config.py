@@ -537,6 +537,6 @@ def test_an_agent_needs_what_its_switched_on_features_need(fields: dict[str, Any
 
 
 def test_a_configuration_that_says_nothing_is_decided_by_its_own_defaults() -> None:
-    """What a run stored without a key, and what the configuration shows, are one fact."""
+    """The default of a key is the same for a stored run without it and for the shown configuration."""
     whole = AgentConfig.from_config({"name": "a", "retry": {}, "context": {}, "breaker": {}}).to_config()
     assert rules_of(whole) == rules_of({"model": whole["model"], "retry": {}, "context": {}, "breaker": {}})

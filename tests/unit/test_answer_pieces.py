@@ -1,4 +1,4 @@
-"""What arrives of a model's answer: each channel and each call grows by itself, in whole characters."""
+"""The pieces of a model's answer: each channel and each call grows separately, in whole characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people's answers make of a call: which arguments it runs with, in which order, and what its record says."""
+"""The effect of operators' answers on a call: its arguments, its order, and its record."""
 
 from __future__ import annotations
 

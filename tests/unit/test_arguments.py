@@ -1,4 +1,4 @@
-"""What a model wrote is JSON of a bounded depth, or it is told that it is not."""
+"""A model's arguments are JSON of a bounded depth, or the model is told that they are not."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ FIGURES = ROOT / "docs" / "maintainers" / "figures"
 
 
 def benchmarks(*arguments: str | Path) -> str:
-    """What `python -m benchmarks` says; it must end well."""
+    """Return the output of `python -m benchmarks`, which must succeed."""
     command = [sys.executable, "-m", "benchmarks", *map(str, arguments)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr

@@ -191,7 +191,7 @@ def test_every_single_byte_of_a_commit_is_covered(number: int) -> None:
 
 
 async def found(commits: Sequence[Stored]) -> tuple[list[Recorded], str | None]:
-    """What `verified` hands out, and what it raises in the end."""
+    """Return the commits that `verified` yields, and the error that it raises in the end."""
 
     async def stored() -> AsyncIterator[Stored]:
         for each in commits:

@@ -1,4 +1,4 @@
-"""What `docker compose up` starts: the files agree, and three real servers cluster from the nodes' file."""
+"""The files of `docker compose up` agree, and three real servers form a cluster with the nodes' file."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ DISCONNECTS = "$SYS.ACCOUNT.FOLDLOG.DISCONNECT"
 
 
 class Ports(NamedTuple):
-    """Where one node listens on loopback."""
+    """The loopback address of one node."""
 
     client: int
     monitor: int
@@ -68,7 +68,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def is_healthy(ports: Ports) -> bool:
-    """Whether all that the node has is up to date; a new stream is not at once on every node."""
+    """Return whether the node's streams are current; a new stream is not on every node at once."""
     try:
         page = await asyncio.to_thread(monitor, ports.monitor, "healthz")
     except urllib.error.HTTPError:
@@ -77,7 +77,7 @@ async def is_healthy(ports: Ports) -> bool:
 
 
 async def is_stored(log: JetStreamContext) -> bool:
-    """Whether the event is; the node that is asked may not know yet of the leader of a new stream."""
+    """Return whether the event is there; the node may not know the leader of a new stream yet."""
     try:
         return (await log.publish("log", b"event")).seq == 1
     except NoStreamResponseError:
@@ -85,7 +85,7 @@ async def is_stored(log: JetStreamContext) -> bool:
 
 
 async def wants_disconnects(ports: Ports) -> bool:
-    """Whether the node knows that somebody at another one wants to hear of its disconnects."""
+    """Return whether the node knows that a client of another node subscribes to its disconnects."""
     return DISCONNECTS in json.dumps(await asyncio.to_thread(monitor, ports.monitor, "routez?subs=1"))
 
 

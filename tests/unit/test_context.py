@@ -360,7 +360,7 @@ def test_an_empty_summary_is_none() -> None:
 
 
 def parts(story: Story) -> list[str]:
-    """What the model was given of the conversation for each summary, once all are made."""
+    """Return the messages that the model got for each summary, once all are made."""
     told: list[str] = []
     while story.phase:
         request = model_request(story.state, story.rules, "m", story.phase)

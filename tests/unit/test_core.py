@@ -98,7 +98,7 @@ class Story:
 
     @property
     def types(self) -> list[str]:
-        """What followed from the last command, in short."""
+        """Return the events of the last command in short form."""
         words = []
         for event in self.last:
             status = getattr(event, "status", None) or getattr(event, "reason", None)

@@ -1,4 +1,4 @@
-"""What has no end is not read to its end."""
+"""Endless files are not read to the end."""
 
 from __future__ import annotations
 

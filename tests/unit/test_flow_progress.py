@@ -1,4 +1,4 @@
-"""How far a flow is: in whatever order its nodes end, the same run with the same inputs, and the same comes out."""
+"""The progress of a flow: in any order of ends, the same nodes run with the same inputs and the output is the same."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -69,7 +69,7 @@ class Nodes:
 
 
 def now(text: str, **outputs: str | list[str]) -> Progress:
-    """How far the flow is on the input `go` when these nodes have put out these texts, in this order."""
+    """Return the progress of the flow on the input `go` after these outputs, in this order."""
     nodes = Nodes()
     for name, texts in outputs.items():
         for ordinal, output in enumerate([texts] if isinstance(texts, str) else texts):
@@ -88,7 +88,7 @@ def flow_of(text: str) -> Flow:
 
 
 def answer(name: str, ordinal: int, given: str) -> str:
-    """What a node makes of its input; short, so that predicates are met now and then."""
+    """Return a node's output for its input; short, so that predicates are sometimes true."""
     return OUTPUTS[sum(map(ord, f"{name}{ordinal}{given}")) % len(OUTPUTS)] or f"{name}.{ordinal}"
 
 
@@ -269,7 +269,7 @@ def test_a_predicate_that_fails_fails_the_flow_by_its_name() -> None:
 
 
 def handed(*answers: tuple[str, str], agents: str = "ab", max_handoffs: int = 2) -> Progress:
-    """How far a swarm is that `a` begins, when these agents have answered this."""
+    """Return the progress of a swarm that `a` begins, after these answers."""
     nodes = Nodes()
     for name, output in answers:
         node = run(name, "", sum(state.name == name for state in nodes.states))

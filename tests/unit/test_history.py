@@ -1,4 +1,4 @@
-"""What was said in a conversation, the cuts that are allowed in it, and how many tokens it takes."""
+"""The messages of a conversation, the allowed cuts, and the token count."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def turn(run: str, *messages: Message) -> PastTurn:
 
 
 def is_whole(messages: tuple[Message, ...]) -> bool:
-    """Whether a provider would take it: every call has its result, and no id stands twice."""
+    """Return whether a provider would accept it: every call has its result, and ids are distinct."""
     parse_messages([msgspec.to_builtins(message) for message in messages])
     calls = [call.id for message in messages for call in message.tool_calls]
     return len(calls) == len(set(calls))

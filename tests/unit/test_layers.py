@@ -150,7 +150,7 @@ def room_of(path: Path) -> str | None:
 
 
 def wrong_doors(path: Path, tree: ast.Module) -> list[str]:
-    """What a file of a room imports of its folder, and may not."""
+    """Return the forbidden imports of a file of a room within its folder."""
     folder, room = path.parts[0], room_of(path)
     allowed = {room, *ROOMS[folder][room]} if room else set()
     imported = [each for each in relative_modules(path, tree) if each.parts[0] == folder]

@@ -1,4 +1,4 @@
-"""What is particular to the reference log: its clock decides, nothing is left running, and it replays exactly."""
+"""Properties of the reference log alone: its clock decides, no task is left, and it replays exactly."""
 
 import asyncio
 

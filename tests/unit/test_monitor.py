@@ -646,7 +646,7 @@ def test_the_monitor_keeps_families_apart() -> None:
 
 
 def broken(*events: Event) -> list[str]:
-    """What the monitor says of unsafe calls in a run of these events."""
+    """Return the monitor's messages about unsafe calls in a run of these events."""
     numbered = [
         msgspec.structs.replace(
             event, run_id="r", root_id="r", agent_path=event.agent_path or "a", revision=number

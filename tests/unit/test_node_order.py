@@ -1,4 +1,4 @@
-"""What one flow orders is compared, and what it leaves open is not: nodes of a swarm, and what came out of it."""
+"""The order that a flow demands is compared, and no other: nodes of a swarm, and its output."""
 
 from __future__ import annotations
 

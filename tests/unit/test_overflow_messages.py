@@ -1,4 +1,4 @@
-"""What servers say of a request that is too long, and the numbers that are in it."""
+"""Error messages of servers for a request that is too long, and the numbers in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run that rests owes before its wake-up may go: a timer for each wait, with what it must be judged by."""
+"""Timers of a parked run that must be set before its wake-up is acknowledged, each with its cause."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Writer:
                 await self.write(stored)
 
     def expected(self) -> Rows:
-        """What every way of folding must come to."""
+        """Return the rows that every way of folding must produce."""
         trace = trace_of(self.stored)
         return {p.name: fold(p, trace.commits) for p in (RunList(), Approvals())}
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Message]:
-    """What users, models and tools said, each call with its result."""
+    """Generate messages of users, models and tools, each call with its result."""
     messages: list[Message] = []
     for kind in draw(st.lists(st.sampled_from(["user", "assistant", "calls", "summary"]), max_size=12)):
         text = draw(st.text(max_size=20))
@@ -40,7 +40,7 @@ def conversations(draw: st.DrawFn) -> list[Message]:
 
 
 def is_whole(messages: list[Message]) -> bool:
-    """Whether every result follows its call, and every call has its result."""
+    """Return whether every result follows its call, and every call has a result."""
     asked = {call.id for message in messages for call in message.tool_calls}
     answered = {message.tool_call_id for message in messages if message.role == "tool"}
     return asked == answered

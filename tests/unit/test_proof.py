@@ -29,7 +29,7 @@ class Guard:
 
 
 class Standing:
-    """What a driver knows of its run; `looks` counts the looks into the log."""
+    """A driver's knowledge of its run; `looks` counts the reads of the log."""
 
     def __init__(self, *, own: bool = True, above: bool = True, beats: bool = True, lease: int = 1) -> None:
         self.looks: list[str] = []

@@ -1,4 +1,4 @@
-"""What follows from a model call that failed: another attempt, another model, a pause, or the end."""
+"""The next event after a failed model call: another attempt, another model, a pause, or the end."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ async def test_a_fork_at_every_revision_is_legal_and_decided_again_as_it_is_stor
 
 
 async def _claim(log: MemoryLog, run: str, origin: Origin) -> None:
-    """What the executor that takes the fork decides at once."""
+    """Return the first decisions of the executor that claims the fork."""
     journal = Journal(log, run_subject(0, run, run))
     state = await journal.load()
     turn = Turn(state, journal.rules, log.clock.now())
@@ -187,7 +187,7 @@ def results_in(state: RunState) -> dict[str, ToolResult]:
 
 
 def _left(origin: Origin, shared: list[Event]) -> list[Usage | ModelFailed | LateOutcome]:
-    """What took tokens and is left to the parent: outcomes that came late, and answers of the step that is open."""
+    """Return the usage that stays with the parent: late outcomes, and answers of the open step."""
     left = [
         event
         for event in origin.run.history[: origin.at]
@@ -199,7 +199,7 @@ def _left(origin: Origin, shared: list[Event]) -> list[Usage | ModelFailed | Lat
 
 
 def _cut(origin: Origin) -> bool:
-    """Whether the revision stands within a model's reply, behind its usage."""
+    """Return whether the revision is within a model's reply, after its usage."""
     behind = origin.run.history[origin.at : origin.at + 1]
     return bool(behind) and behind[0].type == "tool_call"
 

@@ -1,4 +1,4 @@
-"""What a stream yields, by the lists of the contract (R18)."""
+"""The events that a stream yields, by the lists of the contract (R18)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was written in an older vocabulary reads as the newest (R17)."""
+"""Events of an older vocabulary are read as the newest one (R17)."""
 
 import msgspec
 import pytest

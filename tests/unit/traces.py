@@ -40,7 +40,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "ralph": {"name": "agent", "runnable": {"kind": "agent", "config": {"name": "inner"}}},
     "swarm": {"name": "agent", "mode": "handoff", "agents": [{"name": "inner"}]},
 }
-"""What a run of each kind is submitted with: as little as can be."""
+"""A minimal configuration of each kind of run."""
 
 
 class Family:

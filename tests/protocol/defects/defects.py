@@ -46,7 +46,7 @@ class Defect(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What came of a hunt. `problems` is empty if nothing was found; `error`: the change does not apply."""
+    """The result of a search. `problems` is empty if nothing was found; `error`: the change does not apply."""
 
     name: str
     tried: int = 0
