@@ -157,8 +157,8 @@ async def test_a_question_is_asked_once_beside_a_call_that_still_runs(place: Pla
 @pytest.mark.parametrize(
     ("form", "told"),
     [
-        ({"type": "nonsense"}, "is a JSON Schema: not a valid JSON Schema at $.type"),
-        ({"type": "string"}, "is a JSON Schema of an object, not of type 'string'"),
+        ({"type": "nonsense"}, "must be a JSON Schema: not a valid JSON Schema at $.type"),
+        ({"type": "string"}, "must be a JSON Schema of an object, not of type 'string'"),
     ],
 )
 async def test_a_form_that_nobody_can_fill_in_fails_the_call(

@@ -396,8 +396,8 @@ async def test_a_server_that_is_not_there_is_one_clear_error(url: str) -> None:
         ({"metadata": {"when": object()}}, "metadata"),
         ({"metadata": []}, "metadata must be a JSON object, not list"),
         ({"metadata": {"memory": {"scope": {"user_id": ""}}}}, "length >= 1 - at `\\$.scope.user_id`"),
-        ({"session": ""}, "the session is empty"),
-        ({"idempotency_key": ""}, "the idempotency key is empty"),
+        ({"session": ""}, "the session must not be empty"),
+        ({"idempotency_key": ""}, "the idempotency key must not be empty"),
     ],
 )
 async def test_a_wrong_argument_is_named(script: Script, options: dict[str, Any], what: str) -> None:
@@ -482,7 +482,7 @@ async def test_what_a_provider_lacks_is_refused_by_name_and_asked_for_by_nobody_
     ]
     modest = Agent("modest", model="plain:a", planning_model="plain:a")
     runtime = await place.open(modest, providers={"plain": Plain(feature), "whole": Plain()})
-    told = f"the provider of 'plain:a' lacks '{feature}', which {keys} of agent 'helper' asks for"
+    told = f"the provider of 'plain:a' lacks '{feature}', which {keys} of agent 'helper' uses"
     for model in models:
         refused = Agent("helper", **{**model, **fields})
         for runnable in (refused, Swarm([refused], "helper", name="around")):
