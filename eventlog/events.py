@@ -493,6 +493,8 @@ class Prepared(EventFields, frozen=True, kw_only=True, tag="prepared"):
     model: str = ""
     window_tokens: int | None = None
     """How much the model reads at most; null where nobody knows."""
+    instructions: str = ""
+    """What the function that gives the instructions has returned, for an agent that has one."""
 
 
 class ToolsRefreshRequested(EventFields, frozen=True, kw_only=True, tag="tools_refresh_requested"):

@@ -64,7 +64,7 @@ LARGE_FIELDS: dict[type[EventFields], str] = {
 }
 """The field of an event that is offloaded if it is large. An event is here, in `OUTLINES`, or stays whole."""
 OUTLINES: dict[type[EventFields], dict[str, Any]] = {
-    Prepared: {"tools": []},
+    Prepared: {"tools": [], "instructions": ""},
     Text: {"text": ""},
     Reasoning: {"text": ""},
     ToolCall: {"arguments": {}, "raw_arguments": None, "injected_args": {}},

@@ -272,6 +272,8 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     """The reason of the cancel; None if the run was not cancelled."""
     cancel_by: str = ""
     prepared: bool = False
+    instructions: str = ""
+    """The text that a function gave for this run; it precedes the instructions of the configuration."""
     tools: dict[str, ToolSpec] = {}
     mcp_servers: dict[str, Any] = {}
     """The tool servers of the run: those of its configuration, and those that refreshes added."""

@@ -77,15 +77,9 @@ def _check_members(path: str, runnable: Runnable[Any], registry: Registry | None
         if isinstance(member, Agent):
             yield _checked(path, member, registry)
         else:
-            yield Checked(path=path, kind=member.kind, agent=member.name, digest=_digest(member))
-
-
-def _digest(runnable: Runnable[Any]) -> str | None:
-    """Return the digest, or null if instructions are functions: these have no stored form until they run."""
-    try:
-        return config_digest(runnable.to_config())
-    except AgentConfigError:
-        return None
+            yield Checked(
+                path=path, kind=member.kind, agent=member.name, digest=config_digest(member.to_config())
+            )
 
 
 def _checked(path: str, agent: Agent[Any], registry: Registry | None) -> Checked:

@@ -181,7 +181,9 @@ def update_system_message(state: RunState) -> None:
     """Replace the system message by the current one."""
     config = state.submitted.config if state.submitted is not None else {}
     instructions = str(config.get("instructions") or "")
-    message = system_message(instructions, state.knowledge, plan_block(state.planning.plan))
+    message = system_message(
+        state.instructions, instructions, state.knowledge, plan_block(state.planning.plan)
+    )
     had = bool(state.messages) and state.messages[0].role == "system"
     first = [message] if message is not None else []
     state.history_count += len(first) - had

@@ -59,6 +59,9 @@ def prepare(state: RunState, event: Prepared) -> None:
     if state.refresh is not None:
         state.mcp_servers, state.refresh = state.mcp_servers | state.refresh.mcp_servers, None
     state.tools = {tool.name: tool for tool in event.tools}
+    if event.instructions:
+        state.instructions = event.instructions
+        update_system_message(state)
     learn_window(state, event)
 
 

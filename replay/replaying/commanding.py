@@ -320,6 +320,7 @@ def _prepared(state: RunState, events: Sequence[Event]) -> ToolsResolved | None:
                     window_tokens=event.window_tokens,
                     refresh=state.refreshes if state.prepared else 0,
                     hydrated=hydrated,
+                    instructions=event.instructions,
                 )
             case _:
                 return None

@@ -473,13 +473,7 @@ class _Guided(Turn):
         registry, name = self._run.registry, self.state.path.rpartition("/")[2]
         if registry is None or not registry.serves(name):
             return
-        run = {
-            "input": submitted.input,
-            "session": submitted.session,
-            "metadata": submitted.metadata,
-            "agent": name,
-        }
-        now = registry.agent(name).submission_config(run)
+        now = registry.agent(name).to_config()
         if submitted.kind == "agent" and _may_have_another_model(submitted):
             now["model"] = submitted.config.get("model", now.get("model"))
         elif submitted.fork is not None and submitted.fork.model is not None:

@@ -59,6 +59,7 @@ from ...runtime.ports.models import (
 from ...runtime.ports.runnable import Runnable, all_members
 from ...runtime.ports.tools import ChildFailed, Tool, ToolFailed, ToolSource, ToolSourceFactory, ToolTimedOut
 from ...runtime.tools.context import ArtifactRef
+from ...runtime.tools.run_context import RunContext
 from ...runtime.tools.verified import Verification
 from ..parity.inputs import inputs_of, without_cancels
 from ..parity.scripts import OnModelCall, run_and_step
@@ -524,6 +525,16 @@ class RecordedRegistry(Registry):
         """Return None: the recording has the costs, where they are known."""
         return None
 
+    async def instructions(self, agent: Agent[Any], run: RunContext[Any]) -> str:
+        """Return what a function gave the recorded run; a function that is here, of another agent, is called."""
+        if agent.has_instructions_function:
+            return await super().instructions(agent, run)
+        told = self._recording.instructions
+        found = self._again.places.of(
+            run.run_id, lambda each: each.run in told and each.path == run.agent_path
+        )
+        return told.get(found.run, "") if found is not None else ""
+
     def memory(self, backend: str, log: Log) -> MemoryStore:
         """Return the memories of the recorded runs."""
         return _RecordedMemory(self._recording, self._again.places)
@@ -597,13 +608,7 @@ def _begin_fork(
         ancestors.add(commit, whole)  # type: ignore[arg-type] # stored events
     submitted = ancestors.family[trace.root].submitted or recording.root
     if agent is not None:
-        values = {
-            "input": submitted.input,
-            "session": None,
-            "metadata": submitted.metadata,
-            "agent": agent.name,
-        }
-        model, config = given_model(submitted), agent.submission_config(values)
+        model, config = given_model(submitted), agent.to_config()
         config = config if model is None else with_model(submitted.kind, config, model)
         submitted = msgspec.structs.replace(submitted, config=config)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -61,10 +60,6 @@ class RecordedRunnable:
     def to_config(self) -> dict[str, Any]:
         """Return the configuration of the runnable."""
         return self._runnable.to_config()
-
-    def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        """Return the submission configuration of the runnable."""
-        return self._runnable.submission_config(run)
 
     def capabilities(self) -> frozenset[str]:
         """Return the capabilities that the runnable needs."""

@@ -141,6 +141,8 @@ class Recording:
         self.tools: dict[str, tuple[ToolSpec, ...]] = {}
         self.hydrated: dict[str, MemoryHydrated] = {}
         self.found: dict[str, KnowledgeFound] = {}
+        self.instructions: dict[str, str] = {}
+        """What functions gave the runs as their instructions."""
         runs: dict[str, list[Event]] = {}
         for event in trace.events:
             runs.setdefault(event.run_id, []).append(event)
@@ -165,6 +167,8 @@ class Recording:
         elif isinstance(event, KnowledgeFound):
             self.found[self.submitted[event.run_id].input] = event
         elif isinstance(event, Prepared):
+            if event.instructions:
+                self.instructions[event.run_id] = event.instructions
             injected = self.submitted[event.run_id].config.get("injected_tool_args") or {}
             own = [without_injected(spec, injected) for spec in event.tools]
             copies = {spec.name: spec for spec in (*own, *self.tools.get(event.agent, ()))}

@@ -6,7 +6,8 @@ exist only on the object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Any, Generic, Literal, Protocol, TypedDict, Unpack, cast
@@ -14,20 +15,22 @@ from typing import Any, Generic, Literal, Protocol, TypedDict, Unpack, cast
 import pydantic
 from typing_extensions import TypeVar
 
-from ...eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
+from ...eventlog.errors import AgentConfigError, ConfigError, ConfigProblem, NotRegistered
 from ...eventlog.events import ToolSpec
 from ...projections.messages import canonical_json
 from ..ports.runnable import Runnable
 from ..ports.tools import Tool, ToolFunction
 from ..tools.decorator import PythonTool, check_injected, tool
+from ..tools.run_context import RunContext
 from .as_tool import runnable_tool
 from .config import MODEL, AgentConfig, capabilities_needed, config_digest
 from .subagents import subagent_specs
 
 OutputT = TypeVar("OutputT", default=Any)
 
-Instructions = str | Callable[[Mapping[str, Any]], str]
-"""The system prompt, or a function of the run (`input`, `session`, `metadata`, `agent`) that returns it."""
+InstructionsFunction = Callable[[RunContext[Any]], str | Awaitable[str]]
+Instructions = str | InstructionsFunction
+"""The system prompt, or a function of the run that makes it when the run is prepared."""
 
 ToolLike = Tool | ToolFunction | str
 """A tool, a function to make into one with the defaults of `tool`, or a name that the registry knows."""
@@ -99,7 +102,7 @@ class Agent(Generic[OutputT]):
     config: AgentConfig
     tools: Mapping[str, Tool]
     output_type: type[OutputT] | None
-    _instructions: Callable[[Mapping[str, Any]], str] | None
+    _instructions: InstructionsFunction | None
     _output: pydantic.TypeAdapter[Any] | None
 
     def __init__(
@@ -114,7 +117,9 @@ class Agent(Generic[OutputT]):
     ) -> None:
         names, objects = _read_tools(name, tools)
         data: dict[str, Any] = {"name": name, "model": model, "tools": names, **_as_builtins(fields)}
-        if not callable(instructions):
+        if callable(instructions):
+            data["instructions_function"] = _described(instructions)
+        else:
             data["instructions"] = instructions
         if output_type is str:
             output_type = None  # without an output type, the output is text
@@ -206,14 +211,11 @@ class Agent(Generic[OutputT]):
         data["instructions"] = _paragraphs(data["instructions"], instructions)
         if output_schema is not None:
             data["output_schema"] = dict(output_schema)
-        own = self._instructions
         agent: Agent[Any] = object.__new__(Agent)
         agent._assign(
             AgentConfig.from_config(data),
             {**self.tools, **more},
-            data["instructions"]
-            if own is None
-            else lambda run: _paragraphs(self._called(own, run), instructions),
+            self._instructions or "",
             self._output,
             self.output_type,
         )
@@ -221,32 +223,37 @@ class Agent(Generic[OutputT]):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 (hex) of `to_config()`. Raises what that raises."""
+        """The SHA-256 (hex) of `to_config()`."""
         return config_digest(self.to_config())
 
     def to_config(self) -> dict[str, Any]:
-        """Return the configuration as JSON builtins. Raises `AgentConfigError` if the instructions are a function."""
-        if self._instructions is not None:
-            raise AgentConfigError(
-                f"agent {self.name!r}: instructions is the function {_described(self._instructions)}, which cannot be "
-                "stored; give text, or let submission_config() call it for one run"
-            )
+        """Return the configuration as JSON builtins; functions are names in it."""
         return self.config.to_config()
 
-    def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        """Return the configuration to store with a run: `to_config()`, with computed instructions called with `run`.
+    @property
+    def has_instructions_function(self) -> bool:
+        """Return whether a function gives the instructions, and is here."""
+        return self._instructions is not None
+
+    def check_functions(self) -> None:
+        """Raise `NotRegistered` if the configuration names a function that this object does not have."""
+        name = self.config.instructions_function
+        if name is not None and self._instructions is None:
+            raise NotRegistered(
+                f"agent {self.name!r}: its instructions come from {name}, which is not in this process"
+            )
+
+    async def instructions_for(self, run: RunContext[Any]) -> str:
+        """Call the function that gives the instructions of a run; empty for an agent without one.
 
         Raises `AgentConfigError` if the function fails or returns anything but text.
         """
-        config = self.config.to_config()
-        if self._instructions is not None:
-            config["instructions"] = self._called(self._instructions, run)
-        return config
-
-    def _called(self, function: Callable[[Mapping[str, Any]], str], run: Mapping[str, Any]) -> str:
-        where = f"agent {self.name!r}: instructions: {_described(function)}"
+        if self._instructions is None:
+            return ""
+        where = f"agent {self.name!r}: instructions: {_described(self._instructions)}"
         try:
-            text: object = function(run)
+            made: object = self._instructions(run)
+            text = await made if inspect.isawaitable(made) else made
         except Exception as error:
             raise AgentConfigError(f"{where} failed: {type(error).__name__}: {error}") from error
         if not isinstance(text, str):
@@ -262,18 +269,17 @@ class Agent(Generic[OutputT]):
 
         Raises `AgentConfigError`.
         """
-        table = config if self._instructions is None else {**config, "instructions": self.config.instructions}
-        stored = AgentConfig.from_config(table)
+        stored = AgentConfig.from_config(config)
         return self if stored == self.config else self.derived(stored, self.tools)
 
     def derived(self, config: AgentConfig, tools: Mapping[str, Tool]) -> Agent[Any]:
-        """Return an agent with another configuration and these tools; computed instructions are kept.
+        """Return an agent with another configuration, these tools, and this one's functions as far as it names them.
 
         Raises `AgentConfigError`.
         """
         agent: Agent[Any] = object.__new__(type(self))
-        kept = self._instructions if config.instructions == self.config.instructions else None
-        agent._assign(config, tools, kept or config.instructions)
+        kept = self._instructions if config.instructions_function is not None else None
+        agent._assign(config, tools, kept or "")
         return agent
 
     def parse_output(self, value: Any) -> OutputT:

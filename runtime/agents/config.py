@@ -238,6 +238,8 @@ class AgentConfig(_Table):
     name: Name
     model: ModelName = MODEL
     instructions: Text = ""
+    instructions_function: Text | None = None
+    """The function that gives the instructions of each run, by name; `instructions` follow what it returns."""
     max_steps: Positive = _RULES.max_steps
     temperature: Annotated[StrictFloat, Field(ge=0, le=2)] | None = None
     max_tokens: Positive | None = None

@@ -137,12 +137,8 @@ class RalphLoop:
         return runnable_tool(self, name, description)
 
     def to_config(self) -> dict[str, Any]:
-        """Return the configuration as JSON builtins. Raises `AgentConfigError` if any instructions are a function."""
+        """Return the configuration as JSON builtins."""
         return self._config(self.runnable.to_config())
-
-    def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        """Return the configuration to store with a run: `to_config`, with computed instructions called for this run."""
-        return self._config(self.runnable.submission_config(run))
 
     def _config(self, member: Mapping[str, Any]) -> dict[str, Any]:
         data = {

@@ -33,6 +33,7 @@ from ..ports.suggestions import near, unknown
 from ..ports.tokens import Estimate, TokenCounter
 from ..ports.tools import Tool, ToolFunction, ToolSourceFactory
 from ..tools.decorator import check_injected
+from ..tools.run_context import RunContext
 from . import capabilities
 from .agent import Agent, as_tool, check_clashes
 from .deps import Deps, DepsFactory
@@ -125,6 +126,7 @@ class Registry:
         """
         if not isinstance(agent, Agent):
             return {}
+        agent.check_functions()
         known = self._known_tools(agent)
         for name in agent.config.tools:
             if name not in known:
@@ -133,6 +135,10 @@ class Registry:
             self._check_deps(known[name])
         tools = {name: known[name] for name in agent.config.tools}
         return tools | subagent_tools(agent, tools)
+
+    async def instructions(self, agent: Agent[Any], run: RunContext[Any]) -> str:
+        """Return what the function of an agent gives as instructions of a run. Raises `AgentConfigError`."""
+        return await agent.instructions_for(run)
 
     def _check_deps(self, tool: Tool) -> None:
         if getattr(tool, "wants_deps", False) and self.deps.factory is None:

@@ -222,6 +222,7 @@ def _copy(
         data["output_schema"] = job.output_schema
     if job.system_prompt is not None:
         data["instructions"] = job.system_prompt
+        data.pop("instructions_function", None)
     try:
         return agent.derived(AgentConfig.from_config(data), {name: tools[name] for name in own})
     except AgentConfigError as error:

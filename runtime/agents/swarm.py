@@ -143,16 +143,8 @@ class Swarm:
         return config_digest(self.to_config())
 
     def to_config(self) -> dict[str, Any]:
-        """Return the configuration as JSON builtins, including the agents'; predicates are names in the flow.
-
-        Raises `AgentConfigError` if the instructions of an agent are a function.
-        """
+        """Return the configuration as JSON builtins, including the agents'; predicates are names in the flow."""
         agents = [agent.to_config() for agent in self.agents.values()]
-        return {**self.config.to_config(), "agents": agents}
-
-    def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        """Return the configuration to store with a run: `to_config()`, with computed instructions called with `run`."""
-        agents = [agent.submission_config({**run, "agent": name}) for name, agent in self.agents.items()]
         return {**self.config.to_config(), "agents": agents}
 
     @classmethod

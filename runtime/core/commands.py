@@ -49,6 +49,7 @@ class ToolsResolved(msgspec.Struct, frozen=True):
     refresh: int = 0
     hydrated: MemoryHydrated | None = None
     window_tokens: int | None = None
+    instructions: str = ""
 
 
 class KnowledgeRead(msgspec.Struct, frozen=True):

@@ -135,7 +135,10 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
                 _remember(turn, command)
                 turn.add(
                     Prepared(
-                        tools=list(command.tools), model=command.model, window_tokens=command.window_tokens
+                        tools=list(command.tools),
+                        model=command.model,
+                        window_tokens=command.window_tokens,
+                        instructions=command.instructions,
                     )
                 )
         case KnowledgeRead():

@@ -44,8 +44,7 @@ def submitted_event(  # noqa: PLR0913 - its parts
                 raise ConfigError(f"{what} must not be empty; leave it out instead")
     history = _history(messages)
     extra = _json_object("metadata", {} if metadata is None else metadata)
-    run = {"input": input, "session": session, "metadata": extra, "agent": runnable.name}
-    config = runnable.submission_config(run)
+    config = runnable.to_config()
     task = {"input": input, "messages": history, "session": session, "metadata": extra}
     if user is not None:
         task["user"] = user

@@ -276,6 +276,7 @@ class Driver:
         """Prepare a run without tool servers in the commit of its claim: it needs nothing from outside."""
         submitted = self.state.submitted
         outside = submitted is None or submitted.config.get("mcp_servers") or hydration.is_needed(self.state)
+        outside = outside or (submitted is not None and submitted.config.get("instructions_function"))
         if not self.state.prepared and not outside:
             try:
                 take(turn, self._resolved(self._python_tools()))
@@ -546,7 +547,7 @@ class Driver:
         try:
             found = self._resolved(await (self._listed_again() if number else self.tools()))
             if not number:
-                found = await self._remembered(found)
+                found = await self._instructed(await self._remembered(found))
         except ToolSourceUnavailable as error:
             return PreparationFailed(error_type="tool_source_unavailable", message=str(error), refresh=number)
         except FoldlogError as error:
@@ -557,6 +558,14 @@ class Driver:
         limit = self.journal.rules.context.history_messages_max
         hydrated = await hydration.recall(self.host, self.state, limit)
         return msgspec.structs.replace(found, hydrated=hydrated)
+
+    async def _instructed(self, found: ToolsResolved) -> ToolsResolved:
+        """Call the function that gives the run its instructions, if the agent has one."""
+        agent = self._agent()
+        if not isinstance(agent, Agent) or agent.config.instructions_function is None:
+            return found
+        run = RunContext(facts_of(self.state), await self._open_deps())
+        return msgspec.structs.replace(found, instructions=await self.host.registry.instructions(agent, run))
 
     async def _look_up(self) -> Command:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, Protocol, TypeGuard
 
 from typing_extensions import TypeVar
@@ -48,11 +47,7 @@ class Runnable(Protocol[OutputT_co]):
         ...
 
     def to_config(self) -> dict[str, Any]:
-        """Return the configuration as JSON builtins. Raises `AgentConfigError` if instructions are a function."""
-        ...
-
-    def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        """Return the configuration to store with a run. Raises `AgentConfigError`."""
+        """Return the configuration as JSON builtins."""
         ...
 
     def capabilities(self) -> frozenset[str]:

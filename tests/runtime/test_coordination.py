@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -32,11 +31,8 @@ class Relay:
     def parse_output(self, value: Any) -> Any:
         return value
 
-    def submission_config(self, run: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        return {"name": self.name, "members": [m.submission_config(run) for m in self.members.values()]}
-
     def to_config(self) -> dict[str, Any]:
-        return self.submission_config()
+        return {"name": self.name, "members": [member.to_config() for member in self.members.values()]}
 
     def capabilities(self) -> frozenset[str]:
         return frozenset({"children"})

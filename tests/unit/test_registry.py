@@ -16,6 +16,7 @@ from foldlog.runtime.agents.config import BudgetsConfig, config_digest
 from foldlog.runtime.agents.registry import Registry
 from foldlog.runtime.ports.models import Delta, ModelRequest
 from foldlog.runtime.tools.decorator import tool
+from foldlog.runtime.tools.run_context import RunContext, RunFacts
 
 
 @tool(effect="pure")
@@ -227,30 +228,35 @@ def test_a_wrong_output_type_is_refused() -> None:
         Agent("a", output_type=type(lookup))
 
 
-def test_instructions_that_are_a_function_are_text_for_one_run_and_refuse_to_be_stored() -> None:
-    def instructions(run: Any) -> str:
-        return f"Answer {run['session']}."
+def test_instructions_that_are_a_function_are_a_name_in_the_configuration() -> None:
+    def instructions(run: RunContext) -> str:
+        return f"Answer {run.user}."
 
     agent = Agent("a", instructions=instructions)
-    assert agent.submission_config({"session": "s"})["instructions"] == "Answer s."
     assert agent.config.instructions == ""
-    for stored in (agent.to_config, lambda: agent.digest):
-        with pytest.raises(AgentConfigError, match=r"instructions is the function .*instructions"):
-            stored()
+    assert agent.to_config()["instructions_function"].endswith("<locals>.instructions")
+    again = Agent.from_config(agent.to_config())
+    assert again.digest == agent.digest
+    with pytest.raises(
+        NotRegistered, match=r"'a': its instructions come from .*instructions, which is not in"
+    ):
+        Registry().check(again)
+    assert Registry().resolve(agent) == {}
 
 
-def test_instructions_that_fail_are_an_error_of_the_configuration() -> None:
-    with pytest.raises(AgentConfigError, match="failed: KeyError"):
-        Agent("a", instructions=lambda run: str(run["nothing"])).submission_config()
-    with pytest.raises(AgentConfigError, match="returned int, not text"):
-        Agent("a", instructions=lambda _: 3).submission_config()  # type: ignore[arg-type,return-value]
-    with pytest.raises(AgentConfigError, match="returned text that is not valid Unicode"):
-        Agent("a", instructions=lambda _: "\ud800").submission_config()
-
-
-def test_what_a_run_stores_is_the_configuration() -> None:
-    agent = Agent("a", instructions="x", tools=[lookup])
-    assert agent.submission_config() == agent.to_config()
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (lambda run: str(run.nothing), "failed: AttributeError"),
+        (lambda _: 3, "returned int, not text"),
+        (lambda _: "\ud800", "returned text that is not valid Unicode"),
+    ],
+    ids=["fails", "a number", "not unicode"],
+)
+async def test_instructions_that_fail_are_an_error_of_the_configuration(function: Any, problem: str) -> None:
+    run = RunContext(RunFacts(run_id="r", agent_path="a", input="x"), None)
+    with pytest.raises(AgentConfigError, match=f"'a': instructions: .*<lambda> {problem}"):
+        await Agent("a", instructions=function).instructions_for(run)
 
 
 def test_an_agent_of_a_stored_configuration_finds_its_tools_in_the_registry() -> None:

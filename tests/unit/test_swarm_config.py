@@ -187,12 +187,6 @@ def test_a_predicate_that_is_a_function_is_given_to_the_object_and_stored_by_its
     assert Swarm.from_config(swarm.to_config()).flow == swarm.flow
 
 
-def test_an_agent_whose_instructions_are_a_function_is_not_stored() -> None:
-    swarm = Swarm([agent("a", instructions=lambda _: "now")], "a")
-    with pytest.raises(AgentConfigError, match="agent 'a': instructions is the function"):
-        swarm.to_config()
-
-
 @pytest.mark.parametrize("given", ["a", A, {"a": A}, [3], [look], 3])
 def test_only_agents_and_swarms_are_members(given: Any) -> None:
     with pytest.raises(AgentConfigError, match="swarm 'swarm': agents: "):
@@ -224,14 +218,15 @@ def test_a_loop_is_an_agent_of_a_swarm() -> None:
 
 def test_what_plays_has_what_its_mode_gives_it() -> None:
     relay = Swarm([agent("a", instructions="Be a."), B], mode="handoff", descriptions={"b": "all else"})
-    handing = relay.members["a"].submission_config()
+    handing = relay.members["a"].to_config()
     assert handing["output_schema"]["properties"]["handoff_to"]["enum"] == ["b", None]
     assert handing["instructions"].startswith("Be a.\n\nYou work with other agents")
     assert "- b: all else" in handing["instructions"]
-    assert relay.agents["a"].submission_config()["instructions"] == "Be a."
+    assert relay.agents["a"].to_config()["instructions"] == "Be a."
     team = Swarm([agent("a", instructions=lambda _: "now", tools=[look]), B], mode="team")
-    lead = team.members["a"].submission_config()
-    assert (lead["tools"], lead["instructions"]) == (["look", "b"], "now")
+    lead = team.members["a"].to_config()
+    assert (lead["tools"], lead["instructions"]) == (["look", "b"], "")
+    assert "<lambda>" in lead["instructions_function"]
 
 
 @pytest.mark.parametrize(
