@@ -422,9 +422,8 @@ def _joined(problems: list[ConfigProblem]) -> str:
 
 def _problem(problem: Any, model: type[pydantic.BaseModel]) -> ConfigProblem:
     kind = problem["type"]
-    marks = (
-        set[str]() if kind == "extra_forbidden" else {"[key]"}
-    )  # pydantic's mark of a key; elsewhere a user's own key
+    # `[key]` is pydantic's mark of a key; of an unknown key it is part of the user's own name.
+    marks = set[str]() if kind == "extra_forbidden" else {"[key]"}
     marked = _unmarked(problem["loc"]) if kind == _NO_JSON else problem["loc"]
     location = [str(part) for part in marked if part not in marks]
     path = ".".join(location)

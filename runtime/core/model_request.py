@@ -198,7 +198,7 @@ def _with_own_states(messages: Sequence[Message], called: str) -> tuple[Message,
 
 
 def family_of(model: str) -> str:
-    """The name of a model without its release: a dated snapshot reads what the model of that name has written."""
+    """Return the name of a model without its release: its dated snapshots read the same state."""
     return _RELEASE.sub("", model)
 
 

@@ -42,9 +42,8 @@ def offload_event(state: RunState) -> Context | None:
     large = [result for result in results if is_offloaded(result)]
     if not large:
         return None
-    count = (
-        len(state.messages) + 1 + len(results)
-    )  # plus the step's own messages, which are added when it ends
+    # The step's own messages, which are added when it ends, count too.
+    count = len(state.messages) + 1 + len(results)
     return Context(
         action="offload",
         before_count=count,

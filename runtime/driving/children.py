@@ -194,7 +194,7 @@ class ChildRuns:
         options: ChildOptions,
         messages: Sequence[Mapping[str, Any]] = (),
     ) -> Submitted:
-        """The first event of a child, with the user and the metadata of this run unless it is given others."""
+        """Return the first event of a child, with the user and the metadata of this run unless others are given."""
         above = self._driver.state.submitted
         user, metadata = (above.user, above.metadata) if above is not None else (None, {})
         return submitted_event(

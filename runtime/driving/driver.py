@@ -210,9 +210,8 @@ class Driver:
 
         A lease that lapsed in between gets a new number: it does not cover what began before it came back.
         """
-        self.lease_number += (
-            self.clock.monotonic() >= self.lease_deadline
-        )  # the renewal may have arrived after its end
+        if self.clock.monotonic() >= self.lease_deadline:  # it lapsed before this renewal arrived
+            self.lease_number += 1
         self.lease_deadline = since + self.host.lease_s
 
     @property
@@ -611,7 +610,7 @@ class Driver:
         self.post(returned)
 
     async def _has_deps(self) -> bool:
-        """Open what the code of the run depends on. False: it cannot be opened, which ends the run."""
+        """Open the dependencies of the run's code. False: that failed, which ends the run."""
         try:
             self.deps = await self._open_deps()
         except ConfigError as error:
@@ -660,10 +659,10 @@ class Driver:
         fresh = Journal(self.host.log, self.journal.subject, wait_for_log=True)
         known = max(self.state.head.position, self._news_position)
         short = not self.journal.snapshot_rev
-        while (
-            state := await fresh.load(short=short)
-        ).head.position < known:  # a lagging replica proves nothing
+        state = await fresh.load(short=short)
+        while state.head.position < known:  # a lagging replica proves nothing
             await self.clock.sleep(STALE_READ_S)
+            state = await fresh.load(short=short)
         self._proven_position = state.head.position
         self.notify(state.head.position)
         return not state.over and state.epoch == self.epoch and state.owner == self.host.worker

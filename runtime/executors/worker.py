@@ -352,9 +352,8 @@ class Worker:
         """Claim and drive the run; None after a conflict (back to W10)."""
         driver = Driver(self._host, journal)
         causes = [cause] if cause is not None else []
-        async with self._keeper.beat_for(
-            driver, delivery.token
-        ):  # from before the claim: no stored claim is without one
+        # The heartbeats begin before the claim: no stored claim is without a lease.
+        async with self._keeper.beat_for(driver, delivery.token):
             if not await driver.claim(*causes):
                 return None
             state = driver.state

@@ -1,6 +1,6 @@
-"""What a fork shares of the run that it leaves, by the kind of event: every event is listed once.
+"""The table of events that a fork shares with its original: every type of event is listed once.
 
-An event that is not listed is a type error, so that a new one is not copied, or left out, by accident.
+A type that is not listed is a type error, so that a new one is not copied, or left out, by accident.
 """
 
 from __future__ import annotations

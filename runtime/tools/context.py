@@ -326,9 +326,7 @@ def _forwarded(event: Event, agent_path: str) -> Event:
         )
     path = f"{agent_path}/{inner or 'tool'}"
     changes: dict[str, Any] = {"agent": event.agent or path.rpartition("/")[2], "agent_path": path}
-    if (
-        event.inner_step is None and event.inner_tool_call_id is None
-    ):  # otherwise it comes from a run further below
+    if event.inner_step is None and event.inner_tool_call_id is None:  # not forwarded by the inner run
         changes |= {"inner_step": event.step, "inner_tool_call_id": event.tool_call_id}
     return msgspec.structs.replace(
         event, run_id="", root_id="", revision=None, cursor=None, at=0.0, is_end=False, **changes
