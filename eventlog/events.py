@@ -1,14 +1,14 @@
-"""What happened: every event that a foldlog log can hold, as one tagged union.
+"""Events: everything that a foldlog log can contain, as one tagged union.
 
 Events are facts: frozen, named in the past or as a state, tagged by `type`. A field is never renamed or reused; unknown
 fields are ignored on read; a changed meaning is a new commit version with an upcaster (`upcasters.py`).
 
-An event as stored holds only what its commit does not say already. An event as read (`commits.as_read`) carries in
-addition `run_id`, `root_id`, `agent`, `agent_path`, `revision` (of its run), `cursor` (opaque, ordered within
-the family) and `at`. Times are float Unix seconds UTC, durations float milliseconds, money a decimal string.
+An event as stored has only the fields that its commit does not have already. An event as read (`commits.as_read`) also
+has `run_id`, `root_id`, `agent`, `agent_path`, `revision` (of its run), `cursor` (opaque, ordered within the family)
+and `at`. Times are float Unix seconds UTC, durations float milliseconds, money a decimal string.
 
-`OBSERVABLE` events are the contract with callers; `ENGINE` events are bookkeeping of the executors; `DRAFTS` exist in
-streams only and are never stored.
+`OBSERVABLE` events are the contract with callers; `ENGINE` events are bookkeeping of the executors; `DRAFTS` exist only
+in streams and are never stored. The docstrings are the descriptions in the JSON Schema.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ class TokenUsage(
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
     cache_writes: int | msgspec.UnsetType = msgspec.UNSET
-    """`cache_write_tokens` as it is stored: left out where a provider wrote none, as most never do."""
+    """`cache_write_tokens` as stored: omitted if a provider wrote none, as most never do."""
 
     @property
     def cache_read_tokens(self) -> int:
-        """Tokens of the input that came from the provider's cache: `cached_input_tokens`."""
+        """The input tokens that came from the provider's cache: `cached_input_tokens`."""
         return self.cached_input_tokens
 
     @property
     def cache_write_tokens(self) -> int:
-        """Tokens of the input that the provider put into its cache, and may have charged more for."""
+        """The input tokens that the provider put into its cache, perhaps at a higher price."""
         return self.cache_writes or 0
 
     def __add__(self, other: TokenUsage) -> TokenUsage:
-        """The sum, field by field."""
+        """Return the sum, field by field."""
         return TokenUsage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
@@ -59,11 +59,11 @@ class TokenUsage(
 
 
 ToolEffect = Literal["pure", "idempotent", "unsafe"]
-"""What a second run of a tool call would do: nothing, nothing more, or unknown harm."""
+"""The effect of repeating a tool call: none, none beyond the first, or unknown harm."""
 
 
 ToolStatus = Literal["success", "error", "timed_out", "aborted"]
-"""How an attempt at a tool call ended. Aborted: what it did was cancelled, by the tool itself or as its child."""
+"""The end of an attempt at a tool call. Aborted: its work was cancelled, by the tool itself or in a child run."""
 
 
 class ToolSchema(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,17 +75,17 @@ class ToolSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OnError = Literal["doubt", "report"]
-"""What becomes of an unsafe call whose attempt ended without a certain outcome."""
+"""The handling of an unsafe call whose attempt ended with an unknown outcome."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that the core needs to know of a tool; stored in the log when a run is prepared.
+    """The specification of a tool, as the core needs it; stored in the log when a run is prepared.
 
     `lock` names what the call locks: null for nothing, `run` for the run's lock, `server:<name>` for an MCP server.
-    `exclusive`: the lock is taken alone, not shared. `timeout_s` bounds one attempt (null: no bound). `slot` names what
-    one call at a time may use, of whatever run in whatever process. `postcondition` is what has to hold after a call: a
-    list of assertions, each its name with its arguments. `on_error` says what an attempt means that started and whose
-    outcome is unknown: an unsafe call is in doubt, or, with `report`, has failed as far as the model is told.
+    `exclusive`: the lock is not shared. `timeout_s` bounds one attempt (null: no bound). `slot` names a resource that
+    only one call at a time may use, among all runs and processes. `postcondition` must hold after a call: a list of
+    assertions, each its name with its arguments. `on_error` is the handling of an attempt that started and has an
+    unknown outcome: an unsafe call is in doubt, or, with `report`, is reported to the model as failed.
     """
 
     name: str
@@ -108,15 +108,13 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EventFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="type"):
-    """The fields that every event has, besides its `type`: the stored name of its kind.
+    """The fields that every event has, besides its `type`, which is the stored name of its type.
 
     `revision` and `cursor` are null for drafts, `step` outside of steps.
-
-    Of an event that a tool passes on from another agent's stream, `step` and `tool_call_id` are those of the call that
-    passes it on; `inner_step` and `inner_tool_call_id` are its own.
-
-    `is_end` is true for one event of a stream: the terminal of the run that the stream was opened for. It is added when
-    a stream is read, and never stored.
+    If a tool forwards an event from another agent's stream, `step` and `tool_call_id` are those of the forwarding call;
+    `inner_step` and `inner_tool_call_id` are its own.
+    `is_end` is true for one event of a stream: the terminal status of the run for which the stream was opened. It is
+    added when a stream is read, and never stored.
     """
 
     run_id: str = ""
@@ -161,12 +159,12 @@ class Step(EventFields, frozen=True, kw_only=True, tag="step"):
 
 
 FinishReason = Literal["", "length", "content_filter", "malformed_call"]
-"""Why an answer is not whole: cut at the limit of its length, or by the provider's filter, or it ends in a tool call
-that the provider could not read; empty if it is whole."""
+"""Why a reply is incomplete: it was cut at its maximum length or by the provider's filter, or it ends in a tool call
+that the provider could not parse; empty if it is complete."""
 
 
 class Text(EventFields, frozen=True, kw_only=True, tag="text"):
-    """What the model said: complete in the log; in a stream a piece that begins at `offset` (in characters)."""
+    """The text of a reply: complete in the log; in a stream, a piece that begins at `offset` (in characters)."""
 
     type: ClassVar[Literal["text"]] = "text"
     text: str
@@ -174,7 +172,7 @@ class Text(EventFields, frozen=True, kw_only=True, tag="text"):
 
 
 class Reasoning(EventFields, frozen=True, kw_only=True, tag="reasoning"):
-    """What the model thought aloud; as `Text`."""
+    """The reasoning of a reply; fields as in `Text`."""
 
     type: ClassVar[Literal["reasoning"]] = "reasoning"
     text: str
@@ -182,7 +180,7 @@ class Reasoning(EventFields, frozen=True, kw_only=True, tag="reasoning"):
 
 
 class FileMade(EventFields, frozen=True, kw_only=True, tag="file"):
-    """The model made a file, as part of its reply. The fields are those of `parts.FilePart`."""
+    """A file that the model made as part of its reply. The fields are those of `parts.FilePart`."""
 
     type: ClassVar[Literal["file"]] = "file"
     media_type: str
@@ -193,7 +191,7 @@ class FileMade(EventFields, frozen=True, kw_only=True, tag="file"):
 
 
 class Usage(EventFields, frozen=True, kw_only=True, tag="usage"):
-    """What one model round cost, and whether the provider cut its answer."""
+    """The usage of one model call, and whether the provider cut the reply."""
 
     type: ClassVar[Literal["usage"]] = "usage"
     usage: TokenUsage
@@ -204,7 +202,7 @@ class Usage(EventFields, frozen=True, kw_only=True, tag="usage"):
 
 
 class ToolCall(EventFields, frozen=True, kw_only=True, tag="tool_call"):
-    """The model asked for a tool. `raw_arguments` holds its text when that is not a JSON object, else null."""
+    """The model called a tool. `raw_arguments` is the text of the arguments if it is not a JSON object, else null."""
 
     type: ClassVar[Literal["tool_call"]] = "tool_call"
     tool_name: str
@@ -214,7 +212,7 @@ class ToolCall(EventFields, frozen=True, kw_only=True, tag="tool_call"):
 
 
 class McpProgress(EventFields, frozen=True, kw_only=True, tag="mcp_progress"):
-    """A tool, MCP or not, says how far it is; numbers as it sent them."""
+    """The progress of a tool, of MCP or not; the numbers are those that it sent."""
 
     type: ClassVar[Literal["mcp_progress"]] = "mcp_progress"
     tool_name: str
@@ -226,7 +224,7 @@ class McpProgress(EventFields, frozen=True, kw_only=True, tag="mcp_progress"):
 class ToolResult(EventFields, frozen=True, kw_only=True, tag="tool_result"):
     """A tool call ended. `metadata` (docs/reference/events.md) is the canonical record; the other fields mirror it.
 
-    `in_parts`: the result is a list of content parts (`parts.Part`), files among them.
+    `in_parts`: the result is a list of content parts (`parts.Part`), including files.
     """
 
     type: ClassVar[Literal["tool_result"]] = "tool_result"
@@ -240,20 +238,18 @@ class ToolResult(EventFields, frozen=True, kw_only=True, tag="tool_result"):
 
 
 REPLY_APPROVALS = frozenset({"tool", "policy"})
-"""Kinds of approval that clear a call before it runs, and stand in the commit of the model's reply (R10)."""
-
-
+"""Kinds of approval that release a call before it runs; they are in the commit of the model's reply (R10)."""
 QUESTION = "elicitation"
-"""The kind of approval by which a running call asks; `arguments` are `name`, `message`, `schema` (or null)."""
+"""The kind of approval with which a running call asks a question; `arguments`: `name`, `message`, `schema` or null."""
 
 
 class ApprovalRequested(EventFields, frozen=True, kw_only=True, tag="approval_requested"):
-    """Somebody has to decide. `kind`: tool, policy, elicitation, budget, takeover, unverifiable.
+    """A decision is needed. `kind`: tool, policy, elicitation, budget, takeover, unverifiable.
 
-    `reason`: the rule that wants it, or what is missing. `injected_args`: what the model wrote besides the arguments of
-    the tool. Of a call whose postcondition could not be verified: `postcondition` is the report (as in a result's
-    metadata), `evidence` the artifacts that were seen, `result` what the tool returned, if that is known; `in_parts` as
-    in a result.
+    `reason`: the rule that requires it, or what is missing. `injected_args`: additional arguments that the model wrote.
+    For a call whose postcondition could not be verified, `postcondition` is the report (as in a result's metadata),
+    `evidence` the artifacts that it refers to, and `result` the return value of the tool, if known; `in_parts` as in a
+    result.
     """
 
     type: ClassVar[Literal["approval_requested"]] = "approval_requested"
@@ -271,12 +267,11 @@ class ApprovalRequested(EventFields, frozen=True, kw_only=True, tag="approval_re
 
 
 class ApprovalResolved(EventFields, frozen=True, kw_only=True, tag="approval_resolved"):
-    """Somebody, or the clock, decided. `arguments` are the edited ones.
+    """An approval was decided or timed out. `arguments` are the edited ones.
 
-    `outcome` (with `result`) is that of a call which is not run: it was started before (kind unverifiable), or somebody
-    did by hand what it does; `retry` runs it again.
-
-    `token` is the SHA-256 (hex) of the resume token that it was answered with, if it was.
+    `outcome` (with `result`) is that of a call which is not run, because it was started before (kind unverifiable) or
+    its work was done by hand; `retry` runs it again.
+    `token` is the SHA-256 (hex) of the resume token with which it was answered, if any.
     """
 
     type: ClassVar[Literal["approval_resolved"]] = "approval_resolved"
@@ -301,14 +296,14 @@ class Context(EventFields, frozen=True, kw_only=True, tag="context"):
 
 
 class MessageInjected(EventFields, frozen=True, kw_only=True, tag="message_injected"):
-    """A queued message reaches the model with the step that starts right behind this event."""
+    """A queued message reaches the model with the step that starts right after this event."""
 
     type: ClassVar[Literal["message_injected"]] = "message_injected"
     content: str
 
 
 class Budget(EventFields, frozen=True, kw_only=True, tag="budget"):
-    """A budget was announced or ran out."""
+    """A budget was announced or exceeded."""
 
     type: ClassVar[Literal["budget"]] = "budget"
     kind: Literal["advisory", "limit"]
@@ -319,7 +314,7 @@ class Budget(EventFields, frozen=True, kw_only=True, tag="budget"):
 
 
 class Error(EventFields, frozen=True, kw_only=True, tag="error"):
-    """Why the run fails. `recoverable`: the same run may be retried with hope."""
+    """The error with which the run fails. `recoverable`: a new run may succeed."""
 
     type: ClassVar[Literal["error"]] = "error"
     error: str
@@ -347,7 +342,7 @@ class RalphStop(EventFields, frozen=True, kw_only=True, tag="ralph_stop"):
 
 
 class ChildStarted(EventFields, frozen=True, kw_only=True, tag="child_started"):
-    """A child run exists from here on."""
+    """A child run was started."""
 
     type: ClassVar[Literal["child_started"]] = "child_started"
     child_run: str
@@ -356,7 +351,7 @@ class ChildStarted(EventFields, frozen=True, kw_only=True, tag="child_started"):
 
 
 class ChildFinished(EventFields, frozen=True, kw_only=True, tag="child_finished"):
-    """A child run has ended; its outcome stands in its own log."""
+    """A child run has ended; its outcome is in its own log."""
 
     type: ClassVar[Literal["child_finished"]] = "child_finished"
     child_run: str
@@ -365,7 +360,7 @@ class ChildFinished(EventFields, frozen=True, kw_only=True, tag="child_finished"
 
 
 class Custom(EventFields, frozen=True, tag="custom"):
-    """What a tool emits and no other family covers. The one event that is written by hand: `Custom("name", data)`."""
+    """An event that a tool emits, of no other type. The only event for tools to construct: `Custom("name", data)`."""
 
     type: ClassVar[Literal["custom"]] = "custom"
     name: str
@@ -376,7 +371,7 @@ class Custom(EventFields, frozen=True, tag="custom"):
 
 
 class TextReset(EventFields, frozen=True, kw_only=True, tag="text_reset"):
-    """From `offset` on, what the stream showed of this channel does not hold."""
+    """The text that the stream has shown of this channel is invalid from `offset` on."""
 
     type: ClassVar[Literal["text_reset"]] = "text_reset"
     offset: int
@@ -397,14 +392,14 @@ class ToolCallDelta(EventFields, frozen=True, kw_only=True, tag="tool_call_delta
 
 
 ForkTools = Literal["replay", "ask", "run"]
-"""What becomes of the tool calls of a fork: recorded results where there are some, an approval, or just a run."""
+"""The handling of a fork's tool calls: use recorded results where possible, request an approval, or run them."""
 
 
 class ParentLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a child run hangs: its parent, the parent's call (null for a node) and the ordinal within that call.
+    """The place of a child run: its parent, the parent's call (null for a node) and the ordinal within that call.
 
-    `fork_tools` is the policy of the fork that it is below, null below other runs. `fork_model`: the model that the
-    fork of a swarm or loop above it asks instead of its own.
+    `fork_tools` is the policy of the fork above it, null below other runs. `fork_model`: the model that the fork of a
+    swarm or loop above it uses instead of its own.
     """
 
     run: str
@@ -416,11 +411,11 @@ class ParentLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ForkLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a fork comes from: the run that it left, behind which revision, and the root of that run's family.
+    """The origin of a fork: the original run, the revision after which it continues, and the root of the original.
 
-    `digest` is the SHA-256 of the commit that holds the revision, `tools` the policy for calls, `model` the one that is
-    asked instead. The run's own events up to revision `shared` were taken over from there when it was made; what
-    follows, it decided itself.
+    `digest` is the SHA-256 of the commit with the revision, `tools` the policy for calls, `model` a replacement of the
+    model. The fork's own events up to revision `shared` were copied when it was created; it decided the later ones
+    itself.
     """
 
     run: str
@@ -433,9 +428,9 @@ class ForkLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Submitted(EventFields, frozen=True, kw_only=True, tag="submitted"):
-    """The first event of a run: what is to be done. `lane` is null when the run waits for nobody.
+    """The first event of a run, with its configuration and input. `lane` is null if the run is not queued in a lane.
 
-    `parts` is the input as a whole where that is more than one text; `input` is its text then.
+    `parts` is the whole input if it is more than one text; `input` is then the text of its parts.
     """
 
     type: ClassVar[Literal["submitted"]] = "submitted"
@@ -455,7 +450,7 @@ class Submitted(EventFields, frozen=True, kw_only=True, tag="submitted"):
     parent: ParentLink | None = None
     fork: ForkLink | None = None
     rules: int = 0
-    """By which rules the core decides about the run, where a release has changed them; a fork keeps its parent's."""
+    """The version of the core's rules for this run, if a release has changed them; a fork keeps its original's."""
 
 
 class Claimed(EventFields, frozen=True, kw_only=True, tag="claimed"):
@@ -475,7 +470,7 @@ class Released(EventFields, frozen=True, kw_only=True, tag="released"):
 
 
 class LeftToOthers(EventFields, frozen=True, kw_only=True, tag="left_to_others"):
-    """A worker cannot do what the run was prepared for, and nobody else had taken the run; it waits for one that can.
+    """A worker lacks what the run was prepared with; the run waits for another worker.
 
     Stored once for each reason; the next claim makes all of them void.
     """
@@ -486,19 +481,19 @@ class LeftToOthers(EventFields, frozen=True, kw_only=True, tag="left_to_others")
 
 
 class Prepared(EventFields, frozen=True, kw_only=True, tag="prepared"):
-    """What the run's preparation read from outside: the tool set, fixed from here on."""
+    """The results of the run's preparation: its tools, which are fixed from here on, and its model."""
 
     type: ClassVar[Literal["prepared"]] = "prepared"
     tools: list[ToolSpec] = []
     model: str = ""
     window_tokens: int | None = None
-    """How much the model reads at most; null where nobody knows."""
+    """The size of the model's context window; null if unknown."""
     instructions: str = ""
-    """What the function that gives the instructions has returned, for an agent that has one."""
+    """The result of the function that returns the instructions, for an agent that has one."""
 
 
 class ToolsRefreshRequested(EventFields, frozen=True, kw_only=True, tag="tools_refresh_requested"):
-    """Before the next step the tools are listed again; those of these servers (as in the configuration) join them."""
+    """The tools are listed again before the next step; those of these servers (as in the configuration) are added."""
 
     type: ClassVar[Literal["tools_refresh_requested"]] = "tools_refresh_requested"
     mcp_servers: dict[str, Json] = {}
@@ -506,7 +501,7 @@ class ToolsRefreshRequested(EventFields, frozen=True, kw_only=True, tag="tools_r
 
 
 class ToolsRefreshFailed(EventFields, frozen=True, kw_only=True, tag="tools_refresh_failed"):
-    """The tools could not be listed again; the run goes on with those it has."""
+    """The tools could not be listed again; the run continues with those it has."""
 
     type: ClassVar[Literal["tools_refresh_failed"]] = "tools_refresh_failed"
     error_type: str
@@ -514,7 +509,7 @@ class ToolsRefreshFailed(EventFields, frozen=True, kw_only=True, tag="tools_refr
 
 
 class MemoryHydrated(EventFields, frozen=True, kw_only=True, tag="memory_hydrated"):
-    """What the run was told of earlier ones, as messages before its own history; never read again.
+    """Memories of earlier runs, as messages before the run's own history; the memory is not read again.
 
     `messages` is a list of messages as in `submitted`.
     """
@@ -526,7 +521,7 @@ class MemoryHydrated(EventFields, frozen=True, kw_only=True, tag="memory_hydrate
 
 
 class KnowledgeFound(EventFields, frozen=True, kw_only=True, tag="knowledge_found"):
-    """The stored knowledge that fits the run's input; never searched for again.
+    """The stored knowledge that fits the run's input; it is not searched again.
 
     `items` is a list of objects with `id`, `text`, `source` and `score`, the best first.
     """
@@ -536,9 +531,9 @@ class KnowledgeFound(EventFields, frozen=True, kw_only=True, tag="knowledge_foun
 
 
 class ModelRequested(EventFields, frozen=True, kw_only=True, tag="model_requested"):
-    """A model call was decided on. `digest` is that of the provider-neutral request (R12).
+    """A model call was decided. `digest` is that of the provider-neutral request (R12).
 
-    `phase` is empty for the call of a step, else what the call is for besides: planner, summary, compaction.
+    `phase` is empty for the call of a step, otherwise the purpose of the call: planner, summary, compaction.
     """
 
     type: ClassVar[Literal["model_requested"]] = "model_requested"
@@ -549,12 +544,12 @@ class ModelRequested(EventFields, frozen=True, kw_only=True, tag="model_requeste
 
 
 class ModelFailed(EventFields, frozen=True, kw_only=True, tag="model_failed"):
-    """A model call attempt failed. `retry_at` is null when the model is not asked again. `phase` as in the request.
+    """An attempt of a model call failed. `retry_at` is null if the model is not called again; `phase` as requested.
 
-    `next_model`: the fallback model that is asked instead, at once; empty for none. `window_tokens` and
-    `request_tokens`, of a request that is too long: what the server says that the model reads at most, and what the
-    request takes; null where it does not say. `usage` is what an answer took that broke off: an estimate, by what was
-    asked and what had arrived; null where nothing had.
+    `next_model`: the fallback model that is called next, at once; empty for none. `window_tokens` and `request_tokens`,
+    for a request that is too long: the model's context window and the size of the request according to the server; null
+    if it does not state them. `usage` is an estimate for a reply that broke off, from the request and the part that
+    arrived; null if nothing arrived.
     """
 
     type: ClassVar[Literal["model_failed"]] = "model_failed"
@@ -572,10 +567,10 @@ class ModelFailed(EventFields, frozen=True, kw_only=True, tag="model_failed"):
 
 
 class ReplyState(EventFields, frozen=True, kw_only=True, tag="reply_state"):
-    """What a provider wants back with its reply: directly before the reply's `usage`, or its `planner_replied`.
+    """A provider's state of its reply, to be sent back with it; directly before the `usage` or `planner_replied`.
 
-    `provider` and `model` are those that were asked. `items` is a list in the provider's own form and order, which only
-    the provider reads.
+    `provider` and `model` are those that were called. `items` is a list in the provider's own form and order, which
+    only the provider reads.
     """
 
     type: ClassVar[Literal["reply_state"]] = "reply_state"
@@ -585,7 +580,7 @@ class ReplyState(EventFields, frozen=True, kw_only=True, tag="reply_state"):
 
 
 class PlannerCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool that the planner asked for; the fields are those of `ToolCall`."""
+    """A tool call of the planner; the fields are those of `ToolCall`."""
 
     id: str
     tool_name: str
@@ -595,7 +590,7 @@ class PlannerCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class PlannerReplied(EventFields, frozen=True, kw_only=True, tag="planner_replied"):
-    """The planner answered in its `round` (1, 2, ...). Nothing of it is shown; its usage counts."""
+    """The planner replied in its `round` (1, 2, ...). The reply is not shown; its usage counts."""
 
     type: ClassVar[Literal["planner_replied"]] = "planner_replied"
     round: int
@@ -619,20 +614,20 @@ class PlannerToolReturned(EventFields, frozen=True, kw_only=True, tag="planner_t
     in_parts: bool = False
     error: str | None = None
     offloaded_artifact_id: str | None = None
-    """Where the text of a result lies that the planner is shown in part."""
+    """The artifact with the text of a result that the planner is shown shortened."""
 
 
 class PlanMade(EventFields, frozen=True, kw_only=True, tag="plan_made"):
-    """The planner is done. The executor's prompt carries the plan; an empty one leaves it as it is."""
+    """The planner has ended. The prompt contains the plan, unless it is empty."""
 
     type: ClassVar[Literal["plan_made"]] = "plan_made"
     plan: str = ""
 
 
 class CutBegun(EventFields, frozen=True, kw_only=True, tag="cut_begun"):
-    """The prompt is about to be cut: what leaves it is summarised first, by one model call or several.
+    """The prompt is about to be cut; the removed messages are summarised first, by one model call or several.
 
-    `kept` are the messages behind the system message that stay, as ranges: first index, index behind the last.
+    `kept` are the messages after the system message that are kept, as ranges: first index, index after the last.
     """
 
     type: ClassVar[Literal["cut_begun"]] = "cut_begun"
@@ -642,9 +637,9 @@ class CutBegun(EventFields, frozen=True, kw_only=True, tag="cut_begun"):
 
 
 class SummaryMade(EventFields, frozen=True, kw_only=True, tag="summary_made"):
-    """A model put into few words what is about to be cut from the prompt; its usage counts.
+    """A model summarised messages that are about to be cut from the prompt; its usage counts.
 
-    `until`: how much of the text of what leaves this summary and those before it hold, in characters.
+    `until`: how many characters of the removed text this summary and the earlier ones cover.
     """
 
     type: ClassVar[Literal["summary_made"]] = "summary_made"
@@ -659,14 +654,14 @@ class SummaryMade(EventFields, frozen=True, kw_only=True, tag="summary_made"):
 
 
 class ToolStarted(EventFields, frozen=True, kw_only=True, tag="tool_started"):
-    """An unsafe tool is about to be started; from here on its outcome may be unknown."""
+    """An unsafe tool is about to be started; from here on, its outcome may be unknown."""
 
     type: ClassVar[Literal["tool_started"]] = "tool_started"
     attempt: int
 
 
 class ToolAttemptFailed(EventFields, frozen=True, kw_only=True, tag="tool_attempt_failed"):
-    """A tool attempt failed and is tried again at `retry_at`."""
+    """An attempt of a tool call failed and is retried at `retry_at`."""
 
     type: ClassVar[Literal["tool_attempt_failed"]] = "tool_attempt_failed"
     attempt: int
@@ -675,11 +670,10 @@ class ToolAttemptFailed(EventFields, frozen=True, kw_only=True, tag="tool_attemp
 
 
 class ResultRecorded(EventFields, frozen=True, kw_only=True, tag="result_recorded"):
-    """A fork has this result for one call of the tool with these arguments, and need not run it.
+    """A recorded result, which a fork may use for one call of the tool with these arguments instead of running it.
 
-    It is that of the call `source` of the run that the fork left, stored behind the revision where it left. `below`:
-    for a node that begins in the fork, as `name#ordinal` with those before it; empty for the run itself. `in_parts` as
-    in `ToolResult`.
+    It is that of the call `source` of the original run, stored after the revision of the fork. `below`: for a node that
+    begins in the fork, `name#ordinal` with those above it; empty for the run itself. `in_parts` as in `ToolResult`.
     """
 
     type: ClassVar[Literal["result_recorded"]] = "result_recorded"
@@ -694,7 +688,7 @@ class ResultRecorded(EventFields, frozen=True, kw_only=True, tag="result_recorde
 
 
 class Memoized(EventFields, frozen=True, kw_only=True, tag="memoized"):
-    """A named part of a tool call is done; the call takes its value from here when it runs again.
+    """A memoized part of a tool call is done; a repeated call takes its value from here.
 
     `evidence` are the artifacts that it stored: objects with `id`, `media_type` and `size_bytes`.
     """
@@ -706,7 +700,7 @@ class Memoized(EventFields, frozen=True, kw_only=True, tag="memoized"):
 
 
 class Parked(EventFields, frozen=True, kw_only=True, tag="parked"):
-    """The run waits and holds no worker; its epoch is over. `timer_id` and `due_at` belong to reason timer."""
+    """The run waits without a worker; its epoch is over. `timer_id` and `due_at` are for reason timer."""
 
     type: ClassVar[Literal["parked"]] = "parked"
     reason: Literal["approval", "unverifiable", "timer", "manual", "budget", "child", "policy"]
@@ -715,10 +709,10 @@ class Parked(EventFields, frozen=True, kw_only=True, tag="parked"):
 
 
 class OutputRejected(EventFields, frozen=True, kw_only=True, tag="output_rejected"):
-    """The final answer cannot stand as it is; the next step tells the model.
+    """The final answer was not accepted; the next step tells the model.
 
-    `reason`: it does not meet the output schema, its length was cut and the model is asked to go on, or it ends in a
-    tool call that the provider could not read.
+    `reason`: it does not match the output schema, it was cut and the model must continue it, or it ends in a tool call
+    that the provider could not parse.
     """
 
     type: ClassVar[Literal["output_rejected"]] = "output_rejected"
@@ -727,10 +721,10 @@ class OutputRejected(EventFields, frozen=True, kw_only=True, tag="output_rejecte
 
 
 class ChildReturned(EventFields, frozen=True, kw_only=True, tag="child_returned"):
-    """What a child run came to, for the fold of its parent; directly before `child_finished`.
+    """The outcome of a child run, for the fold of its parent; directly before `child_finished`.
 
-    `usage` and `cost_usd` are those of the child and all below it (`cost_usd` null: not all prices are known).
-    `output` is kept for children without a tool call; else the call's result holds it.
+    `usage` and `cost_usd` are those of the child and its descendants (`cost_usd` null: not all prices are known).
+    `output` is only for children without a tool call; otherwise the call's result has it.
     """
 
     type: ClassVar[Literal["child_returned"]] = "child_returned"
@@ -755,7 +749,7 @@ class Evaluated(EventFields, frozen=True, kw_only=True, tag="evaluated"):
 class OutputMade(EventFields, frozen=True, kw_only=True, tag="output_made"):
     """The output of a run that coordinates others, or of an agent whose answer came in two parts.
 
-    It is directly before the run's terminal status, or before the error that it ends with.
+    It is directly before the run's terminal status, or before the error with which it ends.
     """
 
     type: ClassVar[Literal["output_made"]] = "output_made"
@@ -763,7 +757,7 @@ class OutputMade(EventFields, frozen=True, kw_only=True, tag="output_made"):
 
 
 class ChildReady(EventFields, frozen=True, kw_only=True, tag="child_ready"):
-    """What the run is parked on, at or below this child, can go on."""
+    """The child for which the run is parked, or a descendant of it, can continue."""
 
     type: ClassVar[Literal["child_ready"]] = "child_ready"
     child_run: str
@@ -784,7 +778,7 @@ class MessageQueued(EventFields, frozen=True, kw_only=True, tag="message_queued"
 
 
 class PauseRequested(EventFields, frozen=True, kw_only=True, tag="pause_requested"):
-    """The run pauses at the next step boundary; or, `withdrawn`, it does not any more."""
+    """The run must pause at the next step boundary; with `withdrawn`, it must no longer."""
 
     type: ClassVar[Literal["pause_requested"]] = "pause_requested"
     by: str = ""
@@ -792,7 +786,7 @@ class PauseRequested(EventFields, frozen=True, kw_only=True, tag="pause_requeste
 
 
 class CancelRequested(EventFields, frozen=True, kw_only=True, tag="cancel_requested"):
-    """Stands in one commit with `status(cancelled)`."""
+    """The run was cancelled; in the same commit as `status(cancelled)`, or as a fence before it."""
 
     type: ClassVar[Literal["cancel_requested"]] = "cancel_requested"
     reason: str = ""
@@ -817,7 +811,7 @@ class TokenIssued(EventFields, frozen=True, kw_only=True, tag="token_issued"):
 
 
 class TokenRevoked(EventFields, frozen=True, kw_only=True, tag="token_revoked"):
-    """The resume token with this SHA-256 (hex) answers nothing any more."""
+    """The resume token with this SHA-256 (hex) is no longer valid."""
 
     type: ClassVar[Literal["token_revoked"]] = "token_revoked"
     approval_id: str
@@ -826,10 +820,10 @@ class TokenRevoked(EventFields, frozen=True, kw_only=True, tag="token_revoked"):
 
 
 class Offloaded(EventFields, frozen=True, kw_only=True, tag="offloaded"):
-    """An event that is too large for its commit: it lies beside the log, whole, as an artifact.
+    """An event that is too large for its commit: it is stored completely as an artifact.
 
-    Whoever reads what was said puts it back in this one's place (`offload.restore`); who only asks what happened has
-    its `outline`: the event with its long texts left out.
+    Readers of its content replace this event by it (`offload.restore`); for others there is its `outline`: the event
+    without its long texts.
     """
 
     type: ClassVar[Literal["offloaded"]] = "offloaded"
@@ -840,9 +834,9 @@ class Offloaded(EventFields, frozen=True, kw_only=True, tag="offloaded"):
 
 
 class LateOutcome(EventFields, frozen=True, kw_only=True, tag="late_outcome"):
-    """What a side effect turned out to be after the run was over, or after its call was given up.
+    """The outcome of a side effect after the run was over, or after its call was given up.
 
-    Outcome `unknown`: a thread of it goes on, or nobody knows; what the thread comes to is told by another.
+    Outcome `unknown`: a thread of it still runs, or the outcome cannot be known; the thread's end is another event.
     """
 
     type: ClassVar[Literal["late_outcome"]] = "late_outcome"
@@ -851,13 +845,13 @@ class LateOutcome(EventFields, frozen=True, kw_only=True, tag="late_outcome"):
     result: Json = None
     error: str | None = None
     usage: TokenUsage | None = None
-    """Of a model's answer, whole or broken off; `source` says whose count it is."""
+    """The usage of a model's reply, complete or broken off; `source` is that of the count."""
     source: Literal["provider", "estimate"] = "estimate"
     cost_usd: str | None = None
 
 
 class LaneEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One run in a lane's queue, with what its wake-up needs."""
+    """One run in a lane's queue, with the fields that its wake-up needs."""
 
     run: str
     agent: str
@@ -865,10 +859,10 @@ class LaneEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneUpdated(EventFields, frozen=True, kw_only=True, tag="lane_updated"):
-    """The whole queue of a lane, head first, so that the last commit of a lane tells all.
+    """The whole queue of a lane, head first, so that the last commit of a lane has its complete state.
 
-    `dropped` names runs that are taken out of the history of the lane's session from here on, `purged` those that were
-    in the lane and are not in the log any more, `imported` those that come from an archive, where they had ended.
+    `dropped` are runs that are removed from the history of the lane's session from here on, `purged` those that were in
+    the lane and are no longer in the log, `imported` those that come from an archive, where they had ended.
     """
 
     type: ClassVar[Literal["lane_updated"]] = "lane_updated"
@@ -881,8 +875,8 @@ class LaneUpdated(EventFields, frozen=True, kw_only=True, tag="lane_updated"):
 class KeyRecorded(EventFields, frozen=True, kw_only=True, tag="key_recorded"):
     """An idempotency key (or a run id chosen by the caller) belongs to this run of this agent.
 
-    `submission` is what is to be stored if the run is not there; once it is, the key is recorded again as `stored`, so
-    that a run which is missing is known to have been purged.
+    `submission` is stored if the run does not exist yet; once it does, the key is recorded again as `stored`, so that a
+    run which is missing later is known to have been purged.
     """
 
     type: ClassVar[Literal["key_recorded"]] = "key_recorded"
@@ -896,9 +890,9 @@ class KeyRecorded(EventFields, frozen=True, kw_only=True, tag="key_recorded"):
 
 
 class BreakerUpdated(EventFields, frozen=True, kw_only=True, tag="breaker_updated"):
-    """The whole state of a circuit breaker, so that the last commit of its subject tells all.
+    """The whole state of a circuit breaker, so that the last commit of its subject has all of it.
 
-    `failures` in a row. open: no call until `until`. half_open: one call is on its way, and until `until` no other.
+    `failures`: consecutive ones. open: no call until `until`. half_open: one call runs, and no other until `until`.
     `error_type` is that of the last failure, `run` the run whose call it was.
     """
 
@@ -912,7 +906,7 @@ class BreakerUpdated(EventFields, frozen=True, kw_only=True, tag="breaker_update
 
 
 class SlotHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run that may be driven, or a call of it that may run.
+    """The holder of a slot: a run that may be driven, or a call of it that may run.
 
     `revision` is that of the run when it took the slot; for a call, that of the claim under which it runs. `root` is
     empty for a root run, `call` for a slot of the run itself.
@@ -926,7 +920,7 @@ class SlotHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SlotWaiter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who waits for a slot, with what its wake-up needs; there have to be fewer than `runs_max` holders."""
+    """A waiter for a slot, with the fields that its wake-up needs; there must be fewer than `runs_max` holders."""
 
     run: str
     shard: int
@@ -939,7 +933,7 @@ class SlotWaiter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SlotsUpdated(EventFields, frozen=True, kw_only=True, tag="slots_updated"):
-    """Who may be driven at once, and who waits, the next one first, so that the last commit of the slots tells all."""
+    """The holders and waiters of slots, the next waiter first, so that the last commit has the complete state."""
 
     type: ClassVar[Literal["slots_updated"]] = "slots_updated"
     name: str
@@ -1038,9 +1032,9 @@ StreamEvent = (
     | RalphStop
     | Custom
 )
-"""What every stream yields."""
+"""The events that every stream yields."""
 DetailedEvent = Observable | Draft
-"""What a detailed stream yields."""
+"""The events that a detailed stream yields."""
 Event = Observable | Draft | Engine | Unknown
 """Any event: `type` tells type checkers which one it is."""
 
@@ -1055,6 +1049,6 @@ def is_terminal(event: Event) -> bool:
 
 
 def to_json(event: Event) -> dict[str, Json]:
-    """The event as a JSON object with every field present, `type` first, as callers and `--json` show it."""
+    """Return the event as a JSON object with all fields, `type` first, in the form of `--json`."""
     fields = {name: msgspec.to_builtins(getattr(event, name)) for name in event.__struct_fields__}
     return {"type": event.type, **fields}
