@@ -45,6 +45,7 @@ from .errors import (
     RunPurged,
     SessionBusy,
     UnsupportedByExecutor,
+    UnsupportedSetting,
 )
 from .events import (
     DRAFTS,
@@ -327,6 +328,7 @@ __all__ = [
     "ToolsRefreshRequested",
     "Unknown",
     "UnsupportedByExecutor",
+    "UnsupportedSetting",
     "Upcasters",
     "Usage",
     "WakeWrite",

@@ -5,6 +5,7 @@ FoldlogError                    catch this to catch every error of foldlog
 │   ├── ArchiveInvalid          the file is not an export of runs, or was forged (names line and field)
 │   ├── AgentConfigError        fix the agent's configuration (names the key)
 │   │   └── FlowError           fix the swarm's flow at the named place (text, line, column)
+│   ├── UnsupportedSetting      the model does not know a setting: leave it out (setting, model)
 │   └── NotRegistered           register the agent or tool with the process that runs it
 ├── LogUnavailable              the log cannot be reached; the same call may be repeated
 │   └── AppendUnsure            an append got no reply: read, look for its append id, then decide
@@ -111,6 +112,18 @@ def _blank(character: str) -> str:
     if unicodedata.combining(character):
         return ""
     return "  " if unicodedata.east_asian_width(character) in "WF" else " "
+
+
+class UnsupportedSetting(ConfigError):
+    """A model, or its provider, does not know a setting. Attributes: `setting`, `model` (as provider:model)."""
+
+    def __init__(self, setting: str, model: str, why: str = "") -> None:
+        reason = f": {why}" if why else ""
+        super().__init__(
+            f"{model!r} does not know the setting {setting!r}{reason}; leave it out, choose another model, or set "
+            "strict = false to have it left out where it is not known"
+        )
+        self.setting, self.model = setting, model
 
 
 class NotRegistered(ConfigError):

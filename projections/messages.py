@@ -114,7 +114,7 @@ def chain(previous: str, message: Message, places: Mapping[str, Place]) -> str:
         parts=tuple(map(_as_link, message.parts)) if message.parts else (),
         tool_calls=tuple([_Call(c.arguments, places[c.id], c.name) for c in calls]) if calls else (),
         call=None if message.tool_call_id is None else places[message.tool_call_id],
-        reply_state=sha256_hex(canonical_json(message.reply_state)) if message.reply_state else "",
+        reply_state=sha256_hex(canonical_json(message.reply_state.items)) if message.reply_state else "",
     )
     return hashlib.sha256(previous.encode() + _LINK_ENCODER.encode(link)).hexdigest()
 

@@ -24,6 +24,7 @@ if typing.TYPE_CHECKING:
     from .ports.evidence import Evidence
     from .ports.executor import CAPABILITIES, Executor
     from .ports.files import File
+    from .ports.settings import ModelSettings
     from .ports.tools import Answer, ChildFailed, Retryable, ToolFailed
     from .runtime import Runtime
     from .tools.context import ArtifactRef, ToolContext
@@ -45,6 +46,7 @@ __all__ = [
     "ForkPlan",
     "Host",
     "LocalExecutor",
+    "ModelSettings",
     "PlannedCall",
     "PlannedNode",
     "RalphLoop",
@@ -81,6 +83,7 @@ _LOADED_LATER = {
     "ForkPlan": "forks.plan",
     "Host": "driving.host",
     "LocalExecutor": "executors.local",
+    "ModelSettings": "ports.settings",
     "PlannedCall": "forks.plan",
     "PlannedNode": "forks.plan",
     "RalphLoop": "agents",

@@ -19,9 +19,22 @@ from ...eventlog.errors import ConfigError
 from ...runtime.ports.plugins import installed
 from ..configuration.project_file import project_tables
 from ..configuration.strict_tables import StrictTable
-from .endpoint import OPENAI_KEY, MaxTokensParameter
+from .endpoint import OPENAI_KEY, MaxTokensParameter, ReasoningBack
 from .openai import Api, HttpOptions, OpenAIProvider
 
+Setting = Literal[
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "stop",
+    "seed",
+    "parallel_tool_calls",
+    "tool_choice",
+    "reasoning",
+    "verbosity",
+    "service_tier",
+]
+"""A setting of a model that a server may not know."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _DEFAULTS = HttpOptions()
 Seconds = Annotated[float, Field(gt=0)]
@@ -40,7 +53,8 @@ class ProviderTable(StrictTable):
     max_tokens_parameter: MaxTokensParameter | None = None
     usage_in_stream: bool = True
     finish_reason: Literal["required", "optional"] = "required"
-    lacks: list[Literal["tools", "output_schema", "temperature", "max_tokens"]] = Field(default_factory=list)
+    reasoning_back: ReasoningBack | None = None
+    lacks: list[Literal["tools", "output_schema"] | Setting] = Field(default_factory=list)
     """Features that the server lacks: an agent that needs one is refused with its name."""
 
     def provider(self, name: str) -> OpenAIProvider:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -13,6 +15,7 @@ import msgspec
 from ...eventlog.errors import ConfigError
 
 Api = Literal["chat", "responses"]
+ReasoningBack = Literal["reasoning_content", "reasoning", "none"]
 MaxTokensParameter = Literal["max_tokens", "max_completion_tokens"]
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -21,6 +24,9 @@ _NO_KEY = "no-key"  # The SDK insists on one.
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 # OpenAI's own parameter; most compatible servers know only the older one.
 _KNOWS_MAX_COMPLETION_TOKENS = re.compile(r"(^|\.)(openai\.com|openai\.azure\.com)$")
+
+# They answer a request with 400 whose tool calls come without the thoughts behind them.
+_WANTS_REASONING_BACK = re.compile(r"(^|\.)(deepseek\.com|moonshot\.(ai|cn)|kimi\.com)$")
 
 
 class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +38,8 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     (`model_idle_timeout_s`); `connect_timeout_s` how long connecting may take.
     `max_tokens_parameter`: null chooses by the host. `usage_in_stream`: false for a server that refuses
     `stream_options` (usage is then unknown). `finish_reason`: optional for a server whose streams end without one; an
-    answer that such a server cuts off cleanly then looks complete.
+    answer that such a server cuts off cleanly then looks complete. `reasoning_back`: the field of an assistant message
+    in which a chat server requires the model's earlier reasoning; null chooses by the host (DeepSeek and Moonshot).
     """
 
     headers: dict[str, str] = {}
@@ -42,6 +49,7 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens_parameter: MaxTokensParameter | None = None
     usage_in_stream: bool = True
     finish_reason: Literal["required", "optional"] = "required"
+    reasoning_back: ReasoningBack | None = None
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +94,19 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             return self.options.max_tokens_parameter
         return "max_completion_tokens" if _KNOWS_MAX_COMPLETION_TOKENS.search(self.host) else "max_tokens"
 
+    @property
+    def is_openai(self) -> bool:
+        """Return whether the server is OpenAI's own, or Azure's: what its models know is known."""
+        return _KNOWS_MAX_COMPLETION_TOKENS.search(self.host) is not None
+
+    @property
+    def reasoning_back(self) -> str:
+        """The field in which a chat server wants back what its model thought; empty for one that wants nothing."""
+        chosen = self.options.reasoning_back
+        if chosen is None:
+            return "reasoning_content" if _WANTS_REASONING_BACK.search(self.host) else ""
+        return "" if chosen == "none" else chosen
+
     def key(self) -> str:
         """Return the key to send. Raises `ConfigError`, which names the variable to set, never its value."""
         if self.api_key_env is None:
@@ -103,12 +124,15 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def headers(self) -> dict[str, str]:
         """Return the configured headers with variables replaced. Raises `ConfigError` for an unset variable."""
-        return {name: _VARIABLE.sub(_variable, value) for name, value in self.options.headers.items()}
+        return filled(self.options.headers)
 
-    def secrets(self) -> tuple[str, ...]:
-        """Return the values that must not appear in messages: the key, and header values from the environment."""
-        written = self.options.headers
-        found = [self.key(), *(value for name, value in self.headers().items() if value != written[name])]
+    def secrets(self, headers: Mapping[str, str] = MappingProxyType({})) -> tuple[str, ...]:
+        """Return the values that must not appear in messages: the key, and header values from the environment.
+
+        `headers` are those of one request. Raises `ConfigError` for an unset variable.
+        """
+        written = {**self.options.headers, **headers}
+        found = [self.key(), *(value for name, value in filled(written).items() if value != written[name])]
         return tuple(secret for secret in found if secret and secret != _NO_KEY)
 
     def check(self) -> None:
@@ -119,6 +143,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             )
         self.key()
         self.headers()
+
+
+def filled(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers with their variables filled in. Raises `ConfigError` for a variable that is not set."""
+    return {name: _VARIABLE.sub(_variable, value) for name, value in headers.items()}
 
 
 def _variable(match: re.Match[str]) -> str:

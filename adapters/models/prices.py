@@ -3,6 +3,7 @@
     [prices."here:llama-3.3-70b"]        # foldlog.toml; in pyproject.toml: [tool.foldlog.prices."..."]
     input_usd = 0.10                     # per million tokens
     cached_input_usd = 0.05              # absent: as input_usd
+    cache_write_usd = 0.15               # absent: as input_usd
     output_usd = 0.40
 
 The data of genai-prices is looked up by the address of the provider's API, so that a self-hosted server that serves a
@@ -37,13 +38,17 @@ class PriceTable(StrictTable):
     input_usd: UsdPerMillion
     output_usd: UsdPerMillion
     cached_input_usd: UsdPerMillion | None = None
+    cache_write_usd: UsdPerMillion | None = None
 
     def price(self, usage: TokenUsage) -> Decimal:
-        """Return the price of the tokens; cached ones are part of the input."""
-        cached = min(usage.cached_input_tokens, usage.input_tokens)
-        cached_usd = self.input_usd if self.cached_input_usd is None else self.cached_input_usd
-        fresh = (usage.input_tokens - cached) * self.input_usd
-        return (fresh + cached * cached_usd + usage.output_tokens * self.output_usd) / _MILLION
+        """Return the price of the tokens; cache reads and writes are part of the input."""
+        read = min(usage.cache_read_tokens, usage.input_tokens)
+        written = min(usage.cache_write_tokens, usage.input_tokens - read)
+        read_usd = self.input_usd if self.cached_input_usd is None else self.cached_input_usd
+        written_usd = self.input_usd if self.cache_write_usd is None else self.cache_write_usd
+        fresh = (usage.input_tokens - read - written) * self.input_usd
+        cached = read * read_usd + written * written_usd
+        return (fresh + cached + usage.output_tokens * self.output_usd) / _MILLION
 
 
 class ModelPrices:
@@ -106,6 +111,9 @@ def _listed_price(provider: Any, info: Any, usage: TokenUsage) -> Decimal | None
         "output_tokens": usage.output_tokens,
         "cache_read_tokens": min(usage.cached_input_tokens, usage.input_tokens),
     }
+    if usage.cache_write_tokens:
+        room = usage.input_tokens - counted["cache_read_tokens"]
+        counted["cache_write_tokens"] = min(usage.cache_write_tokens, room)
     try:
         calculated = info.calc_price(counted, provider)
     except ValueError:

@@ -39,6 +39,7 @@ from ...runtime.ports.models import (
     InvalidRequest,
     ModelError,
     ModelRequest,
+    ModelSettings,
     ReasoningDelta,
     TextDelta,
     model_error,
@@ -213,6 +214,10 @@ class ScriptedProvider:
     def refuses(self, model: str, media_type: str) -> bool:
         """Return whether the script says that its model does not take such files."""
         return media_type in self._script(model).refuses
+
+    def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
+        """Return none: a script answers whatever it is asked."""
+        return {}
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Stream the turn for the request's step. Raises the turn's error, and `InvalidRequest` if there is no turn."""

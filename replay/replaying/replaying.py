@@ -65,7 +65,7 @@ from ...runtime.core.commands import (
 from ...runtime.core.decide import advance, pending, take, unsafe_starts
 from ...runtime.core.effects import CallModel, CallTool, Effect, Evaluate, RunNode, VerifyCall
 from ...runtime.core.lineage import with_model
-from ...runtime.core.model_request import prompt_of
+from ...runtime.core.model_request import deciding, prompt_of
 from ...runtime.core.rules import Rules, rules_of_run
 from ...runtime.core.turn import Turn
 from ...runtime.journal.journal import CUT_BEHIND
@@ -325,8 +325,8 @@ class _Guided(Turn):
             "The log has only the digest of the recorded request. Its instructions, tools, parameters, model and "
             "messages come from the same recorded events, so the code composes them differently (or the "
             "digest is wrong). The request is now: "
-            f"model {decided.model or self.rules.model}, temperature {self.rules.temperature}, "
-            f"max_tokens {self.rules.max_tokens}, tools {tools or 'none'}, {len(messages)} messages: {shown}"
+            f"model {decided.model or self.rules.model}, settings "
+            f"{deciding(self.rules.settings) or 'none'}, tools {tools or 'none'}, {len(messages)} messages: {shown}"
         )
 
     def _next(self, decided: Event) -> Event:

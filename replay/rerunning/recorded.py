@@ -37,10 +37,11 @@ from ...eventlog.files import read_regular
 from ...eventlog.memory import MemoryLog
 from ...eventlog.names import new_run_id, run_subject
 from ...eventlog.ports import Log
-from ...projections.messages import Message, canonical_json, chain, sha256_hex
+from ...projections.messages import Message, canonical_json, chain
 from ...runtime import Agent, Registry
 from ...runtime.agents.config import python_tool_names
 from ...runtime.core.lineage import given_model, with_model
+from ...runtime.core.model_request import closed_digest, deciding
 from ...runtime.executors.installed import executor_factory
 from ...runtime.forks.family import Ancestors, reopen
 from ...runtime.forks.storage import store
@@ -53,8 +54,10 @@ from ...runtime.ports.models import (
     InvalidRequest,
     ModelProvider,
     ModelRequest,
+    ModelSettings,
     TransientModelError,
     model_error,
+    unknown_settings,
 )
 from ...runtime.ports.runnable import Runnable, all_members
 from ...runtime.ports.tools import ChildFailed, Tool, ToolFailed, ToolSource, ToolSourceFactory, ToolTimedOut
@@ -196,6 +199,10 @@ class RecordedProvider:
         if self._given is None and not _is_run(model):
             self._read_file(model)
 
+    def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
+        """Return none: a recording answers the request that it holds."""
+        return {}
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Stream the recorded reply. Raises `InvalidRequest` if there is no trace or (strict) the request differs."""
         try:
@@ -252,19 +259,10 @@ def _is_run(model: str) -> bool:
 
 def _digest(request: ModelRequest, model: str) -> str:
     """Return the R12 digest of a request as if it were sent to the recorded model."""
-    digest = ""
-    for message in request.messages:
+    digest = request.messages_digest
+    for message in () if digest else request.messages:
         digest = chain(digest, message, request.places)
-    closing = {
-        "messages": digest,
-        "tools": [msgspec.to_builtins(tool) for tool in request.tools],
-        "tool_choice": None,
-        "output_schema": request.output_schema,
-        "temperature": request.temperature,
-        "max_tokens": request.max_tokens,
-        "model": model,
-    }
-    return sha256_hex(canonical_json(closing))
+    return closed_digest(digest, request.tools, request.output_schema, request.settings, model)
 
 
 def _likeness(request: ModelRequest, answered: RecordedAnswer) -> tuple[bool, int]:
@@ -286,8 +284,7 @@ def _difference(request: ModelRequest, answered: RecordedAnswer, *, by_name: boo
         tools=tuple(request.tools),
         parameters={
             "output_schema": request.output_schema,
-            "temperature": request.temperature,
-            "max_tokens": request.max_tokens,
+            **deciding(request.settings),
             "model": request.model if by_name else answered.model,
         },
     )
@@ -460,6 +457,9 @@ class _Announced:
 
     def check(self, model: str) -> None:
         self._inner.check(model)
+
+    def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
+        return unknown_settings(self._inner, model, settings)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         await self._called(*run_and_step(request))

@@ -47,7 +47,7 @@ from ...projections.fold import apply
 from ...projections.messages import canonical_json
 from ...projections.run_state import RunState
 from ...runtime.agents.kinds import runnable_of
-from ...runtime.core.model_request import Prompt, prompt_of
+from ...runtime.core.model_request import Prompt, deciding, prompt_of, settings_of
 from ...runtime.core.planning import STEP as PLANNER_STEP
 from ...runtime.core.rules import Rules, rules_of
 from ...runtime.ports.models import CallDelta, Delta, Finished, ReasoningDelta, TextDelta
@@ -99,8 +99,7 @@ class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True):
             tools=tuple(tool.schema for tool in self.tools) if self.prompt.tools else (),
             parameters={
                 "output_schema": self.prompt.output_schema,
-                "temperature": self.rules.temperature,
-                "max_tokens": self.rules.max_tokens,
+                **deciding(settings_of(self.rules, self.prompt, self.phase)),
                 "model": self.model,
             },
         )

@@ -43,7 +43,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     tools: tuple[ToolSchema, ...]
     parameters: dict[str, Any]
-    """Output schema, temperature, largest number of tokens and model, by name."""
+    """Output schema, model, and the settings that decide the answer, by name."""
 
 
 def differing_parts(left: Request, right: Request) -> tuple[RequestPart, ...]:

@@ -19,6 +19,7 @@ from ...eventlog.errors import AgentConfigError, ConfigError, ConfigProblem, Not
 from ...eventlog.events import ToolSpec
 from ...projections.messages import canonical_json
 from ..ports.runnable import Runnable
+from ..ports.settings import ModelSettings
 from ..ports.tools import Tool, ToolFunction
 from ..tools.decorator import PythonTool, check_injected, tool
 from ..tools.run_context import RunContext
@@ -53,8 +54,7 @@ class AgentFields(TypedDict, total=False):
     """The other arguments of `Agent`: every other field of `AgentConfig`; tables as dicts or as their own types."""
 
     max_steps: int
-    temperature: float | None
-    max_tokens: int | None
+    settings: ModelSettings | Mapping[str, Any] | None
     on_length: Literal["error", "continue", "accept"]
     mcp_servers: Mapping[str, Mapping[str, Any]]
     output_schema: Mapping[str, Any] | None

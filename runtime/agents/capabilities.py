@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from ...eventlog.errors import ConfigError
+from ...eventlog.errors import ConfigError, UnsupportedSetting
 from ...eventlog.parts import FilePart
 from ..core.content import CountTokens
 from ..core.rules import Rules
-from ..ports.models import ModelProvider
+from ..ports.models import ModelProvider, unknown_settings
 
 ProviderOf = Callable[[str], tuple[ModelProvider, str]]
 """Returns the provider of `provider:model` and the model's own name, as `Registry.provider`. Raises `ConfigError`."""
@@ -17,8 +17,6 @@ ProviderOf = Callable[[str], tuple[ModelProvider, str]]
 FEATURES: dict[str, tuple[str, ...]] = {
     "tools": ("tools", "mcp_servers", "allow_self_spawn", "allow_parallel_subagents"),
     "output_schema": ("output_schema",),
-    "temperature": ("temperature",),
-    "max_tokens": ("max_tokens",),
 }
 """The features that a provider may lack, with the keys of a configuration that use them."""
 
@@ -26,7 +24,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
 def check(provider_of: ProviderOf, config: Mapping[str, Any], rules: Rules) -> None:
     """Raise `ConfigError` for the first feature that a provider of the agent lacks."""
     for problem in problems(provider_of, config, rules):
-        raise ConfigError(problem)
+        raise problem
 
 
 def check_files(provider_of: ProviderOf, rules: Rules, files: Iterable[FilePart]) -> None:
@@ -52,22 +50,26 @@ def tokens_by(provider_of: ProviderOf, model: str) -> CountTokens:
     return count
 
 
-def problems(provider_of: ProviderOf, config: Mapping[str, Any], rules: Rules) -> Iterator[str]:
-    """Yield all features that the agent's providers lack. Raises `ConfigError` for an unknown one, with its key."""
+def problems(provider_of: ProviderOf, config: Mapping[str, Any], rules: Rules) -> Iterator[ConfigError]:
+    """Yield all that the agent's providers lack. Raises `ConfigError` for an unknown one, with its key."""
     for model in dict.fromkeys(rules.models):
-        lacks = getattr(_provider(provider_of, config, model), "lacks", ())
+        provider, name = _provider(provider_of, config, model)
+        lacks = getattr(provider, "lacks", ())
         for feature, keys in FEATURES.items():
             using = [key for key in keys if _is_used(config.get(key))]
             if feature in lacks and using:
-                yield (
+                yield ConfigError(
                     f"the provider of {model!r} lacks {feature!r}, which {' and '.join(using)} of agent "
                     f"{config.get('name')!r} uses: choose another model, or remove it"
                 )
+        if rules.settings.is_strict:
+            unknown = unknown_settings(provider, name, rules.settings)
+            yield from (UnsupportedSetting(setting, model, why) for setting, why in unknown.items())
 
 
-def _provider(provider_of: ProviderOf, config: Mapping[str, Any], model: str) -> ModelProvider:
+def _provider(provider_of: ProviderOf, config: Mapping[str, Any], model: str) -> tuple[ModelProvider, str]:
     try:
-        return provider_of(model)[0]
+        return provider_of(model)
     except ConfigError as error:
         keys = [key for key in ("model", "planning_model") if config.get(key) == model]
         raise ConfigError(f"agent {config.get('name')!r}: {(*keys, 'fallback_models')[0]}: {error}") from None

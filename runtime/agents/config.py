@@ -36,6 +36,7 @@ from ..core.policy import Action as PolicyAction
 from ..core.rules import BreakerRules, ContextRules, FileRules, RetryRules, Rules
 from ..ports.json_schema import DRAFT, check_output_schema
 from ..ports.json_values import NotJson, as_json
+from ..ports.settings import Cache, Effort, ModelSettings, as_table
 from ..ports.suggestions import near, nearest
 from .mcp_servers import server_problems, servers_schema
 
@@ -232,6 +233,32 @@ class FilesConfig(_Table):
     request_bytes_max: Positive = _FILES.request_bytes_max
 
 
+def _settings_table(value: Any) -> Any:
+    """The table that `ModelSettings` stands for; an empty one is none."""
+    return (as_table(value) if isinstance(value, ModelSettings) else value) or None
+
+
+class SettingsConfig(_Table):
+    """`ModelSettings` as a table: what is null is left to the provider."""
+
+    temperature: Annotated[StrictFloat, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[StrictFloat, Field(gt=0, le=1)] | None = None
+    max_tokens: Positive | None = None
+    stop: tuple[Annotated[Text, Field(min_length=1)], ...] | None = None
+    seed: StrictInt | None = None
+    parallel_tool_calls: StrictBool | None = None
+    tool_choice: Annotated[Text, Field(min_length=1)] | None = None
+    reasoning: Effort | Positive | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+    service_tier: Annotated[Text, Field(min_length=1)] | None = None
+    cache: Cache | None = None
+    timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None
+    headers: dict[Annotated[Text, Field(min_length=1)], Text] | None = None
+    extra_body: JsonObject | None = None
+    strict: StrictBool | None = None
+    """Whether a setting that the provider or the model does not know is refused; null: it is."""
+
+
 class AgentConfig(_Table):
     """An agent's configuration. Frozen; every wrong key or value is an `AgentConfigError`."""
 
@@ -241,8 +268,8 @@ class AgentConfig(_Table):
     instructions_function: Text | None = None
     """The function that gives the instructions of each run, by name; `instructions` follow what it returns."""
     max_steps: Positive = _RULES.max_steps
-    temperature: Annotated[StrictFloat, Field(ge=0, le=2)] | None = None
-    max_tokens: Positive | None = None
+    settings: Annotated[SettingsConfig | None, BeforeValidator(_settings_table)] = None
+    """How the model is to answer; null leaves all to the provider."""
     on_length: Literal["error", "continue", "accept"] = _RULES.on_length
     """The handling of a final answer that was cut off at its length limit."""
     tools: Names = ()
@@ -327,6 +354,8 @@ class AgentConfig(_Table):
         if self.output_schema is not None:
             config["output_schema"] = as_json(self.output_schema)
         config["mcp_servers"] = as_json(self.mcp_servers)
+        if self.settings is not None and self.settings.extra_body is not None:
+            config["settings"]["extra_body"] = as_json(self.settings.extra_body)
         return config
 
 
@@ -430,6 +459,8 @@ def _problem(problem: Any, model: type[pydantic.BaseModel]) -> ConfigProblem:
     match kind:
         case "extra_forbidden":
             known = _keys(model, location[:-1])
+            if model is AgentConfig and path in SettingsConfig.model_fields:
+                known = [f"settings.{path}"]
             message = f"unknown key {path!r}{nearest(location[-1], known)}"
             return ConfigProblem(path, message, near(location[-1], known))
         case "missing":

@@ -13,10 +13,12 @@ from ...projections.messages import Message, canonical_json, chain, sha256_hex
 from ...projections.prompt import Range
 from ...projections.run_state import RunState
 from ...projections.tokens import BYTES_PER_TOKEN, messages_tokens
-from ..ports.models import ModelRequest
+from ..ports.models import ModelRequest, ToolSchema
+from ..ports.settings import TRANSPORT, ModelSettings
 from .rules import Rules
 
 _RELEASE = re.compile(r"[-@](\d{4}-\d{2}-\d{2}|\d{8}|latest)$")
+_FOR_STEPS = frozenset({"stop", "verbosity", "tool_choice", "parallel_tool_calls"})
 PLANNER, SUMMARY, COMPACTION = "planner", "summary", "compaction"
 SUMMARY_INSTRUCTIONS = """\
 You put a conversation into few words, for the one who goes on with it and will not see it. Keep what was asked, what \
@@ -166,14 +168,17 @@ def model_request(state: RunState, rules: Rules, model: str, phase: str = "") ->
     """Return the request of the current call; `model` is its name without the provider."""
     prompt = prompt_of(state, rules, phase)
     kind, fallback = f"{phase}-{prompt.round}" if phase else "", len(state.model.given_up)
+    messages = _with_own_states(prompt.messages, state.model.model or rules.model)
+    settings = settings_of(rules, prompt, phase)
     call = [kind, f"fallback-{fallback}" if fallback else "", str(state.step)]
     return ModelRequest(
         model=model,
-        messages=_with_own_states(prompt.messages, state.model.model or rules.model),
+        messages=messages,
         tools=tuple(tool.schema for tool in state.tools.values()) if prompt.tools else (),
         output_schema=prompt.output_schema,
-        temperature=rules.temperature,
-        max_tokens=rules.max_tokens,
+        settings=settings,
+        stable=_stable(messages) if settings.cache not in {None, "off"} else 0,
+        messages_digest=prompt.digest,
         history=prompt.history,
         places=state.call_places | state.planning.places if phase else state.call_places,
         phase=phase,
@@ -205,13 +210,46 @@ def family_of(model: str) -> str:
 def request_digest(state: RunState, rules: Rules, model: str, phase: str = "") -> str:
     """Return the digest: the chain over the messages, closed with everything else that determines the reply."""
     prompt = prompt_of(state, rules, phase)
+    tools = [tool.schema for tool in state.tools.values()] if prompt.tools else []
+    return closed_digest(prompt.digest, tools, prompt.output_schema, settings_of(rules, prompt, phase), model)
+
+
+def closed_digest(
+    messages: str,
+    tools: Sequence[ToolSchema],
+    output_schema: dict[str, Any] | None,
+    settings: ModelSettings,
+    model: str,
+) -> str:
+    """Return the digest of a request (R12) from the chain over its messages; a setting counts if it is given."""
     closing = {
-        "messages": prompt.digest,
-        "tools": [tool.schema for tool in state.tools.values()] if prompt.tools else [],
+        "messages": messages,
+        "tools": list(tools),
         "tool_choice": None,
-        "output_schema": prompt.output_schema,
-        "temperature": rules.temperature,
-        "max_tokens": rules.max_tokens,
+        "output_schema": output_schema,
+        "temperature": None,
+        "max_tokens": None,
         "model": model,
     }
-    return sha256_hex(canonical_json(closing))
+    return sha256_hex(canonical_json(closing | deciding(settings)))
+
+
+def deciding(settings: ModelSettings) -> dict[str, Any]:
+    """Return the settings that are given and decide what a model answers, by name."""
+    return {name: value for name, value in settings.given().items() if name not in TRANSPORT}
+
+
+def settings_of(rules: Rules, prompt: Prompt, phase: str) -> ModelSettings:
+    """Return the settings of a call. What concerns tools needs some; what shapes the answer is for the steps alone."""
+    settings = rules.settings
+    left_out = _FOR_STEPS if phase else frozenset[str]()
+    if phase or prompt.round > 1 or not prompt.tools:
+        demands = settings.tool_choice not in {None, "auto", "none"}
+        left_out |= {"tool_choice"} if demands or phase else frozenset[str]()
+    return settings.without(left_out)
+
+
+def _stable(messages: Sequence[Message]) -> int:
+    """Return how many messages there are up to the last user message: those behind it are the open turn's."""
+    last = next((n for n in reversed(range(len(messages))) if messages[n].role == "user"), -1)
+    return last + 1

@@ -10,6 +10,7 @@ import msgspec
 
 from ...eventlog.events import Submitted, ToolEffect
 from ..ports.files import FILE_BYTES_MAX, REQUEST_BYTES_MAX
+from ..ports.settings import ModelSettings
 from .lineage import fork_policy
 from .policy import Policy
 
@@ -103,8 +104,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     model: str = ""
     max_steps: int = 10
-    temperature: float | None = None
-    max_tokens: int | None = None
+    settings: ModelSettings = ModelSettings()
     on_length: Literal["error", "continue", "accept"] = "error"
     """The handling of a final answer that the provider cut off at its length limit."""
     output_schema: dict[str, Any] | None = None
@@ -157,8 +157,6 @@ def rules_of_run(submitted: Submitted) -> Rules:
 _AS_GIVEN = (
     "model",
     "max_steps",
-    "temperature",
-    "max_tokens",
     "on_length",
     "output_schema",
     "injected_tool_args",
@@ -179,9 +177,13 @@ _AS_GIVEN = (
 def rules_of(config: Mapping[str, Any]) -> Rules:
     """Return the rules of a serialised configuration, which was validated when the run was submitted."""
     given = {name: config[name] for name in _AS_GIVEN if config.get(name) is not None}
+    settings = msgspec.convert(config.get("settings") or {}, ModelSettings)
+    if settings.timeout_s is not None:
+        given["model_timeout_s"] = settings.timeout_s
     retry = {k: v for k, v in (config.get("retry") or {}).items() if k in RetryRules.__struct_fields__}
     return Rules(
         **given,
+        settings=settings,
         hitl_tools=frozenset(config.get("hitl_tools") or ()),
         policy=msgspec.convert(config.get("policy") or {}, Policy),
         retry=RetryRules(**retry),

@@ -178,7 +178,9 @@ def _end_cut(turn: Turn, error_type: str, message: str) -> None:
 def truncation(rules: Rules, what: str) -> str:
     """Return the error message for text that the provider cut off at its length limit, with the remedy."""
     limit = (
-        f"max_tokens is {rules.max_tokens}" if rules.max_tokens is not None else "the provider's own limit"
+        f"max_tokens is {rules.settings.max_tokens}"
+        if rules.settings.max_tokens is not None
+        else "the provider's own limit"
     )
     remedy = 'raise max_tokens, or set on_length = "continue" or "accept"'
     return f"{what} was cut at the limit of its length ({limit}); {remedy}"

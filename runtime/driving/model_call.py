@@ -27,10 +27,12 @@ from ..ports.models import (
     FileDelta,
     Finished,
     ModelError,
+    ModelProvider,
     ModelRequest,
     ReasoningDelta,
     TextDelta,
     cut_reason,
+    unknown_settings,
 )
 from ..shared.breakers import Breaker, provider_breaker
 from .call_timeout import PausableTimeout
@@ -173,7 +175,7 @@ async def _attempt(driver: ModelDriver, effect: CallModel, answer: _Answer) -> M
     patience = Patience(rules, first_s, asyncio.get_running_loop().time)
     try:
         provider, model = driver.host.registry.provider(name)
-        request = model_request(state, rules, model, effect.phase)
+        request = _fitted(provider, model_request(state, rules, model, effect.phase))
         request = answer.request = with_artifacts(request, driver.host.log)
         await _receive(driver, effect, provider.stream(request), answer, patience)
     except ContextOverflow as error:
@@ -212,6 +214,14 @@ async def _attempt(driver: ModelDriver, effect: CallModel, answer: _Answer) -> M
         finish_reason=cut_reason(answer.finished.reason),
         reply_items=tuple(answer.finished.reply_items),
     )
+
+
+def _fitted(provider: ModelProvider, request: ModelRequest) -> ModelRequest:
+    """Return the request; with settings that are not strict, without those that its provider does not know."""
+    if request.settings.is_strict:
+        return request
+    unknown = frozenset(unknown_settings(provider, request.model, request.settings))
+    return msgspec.structs.replace(request, settings=request.settings.without(unknown))
 
 
 def _failed(

@@ -17,6 +17,7 @@ from ...eventlog.events import FinishReason, TokenUsage, ToolSchema
 from ...eventlog.parts import FilePart, Part, TextPart, files_of
 from ...projections.messages import CallRequest, Message, Place
 from ...projections.tokens import TokenSource
+from .settings import BY_THE_RUNTIME, ModelSettings
 
 
 def _ignore() -> None:
@@ -40,10 +41,9 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The model's name without the provider."""
     messages: tuple[Message, ...]
     tools: tuple[ToolSchema, ...] = ()
-    tool_choice: str | None = None
     output_schema: dict[str, Any] | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None
+    settings: ModelSettings = ModelSettings()
+    """How the model is to answer: only what its provider knows (`ModelProvider`)."""
     phase: str = ""
     """Empty for the call of a step, else planner, summary or compaction; a transport matter."""
     idempotency_key: str = ""
@@ -59,6 +59,11 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     `InvalidRequest` for a missing artifact. A part with a URL is fetched by the provider's server."""
     history: int = 0
     """The number of messages before the run's own input; a transport matter, not part of the digest."""
+    stable: int = 0
+    """The number of first messages that every later request of the turn begins with, up to the last user message: the
+    end of the prefix that a provider may cache, with tools and instructions. Set if `settings.cache` asks for marks."""
+    messages_digest: str = ""
+    """The chain over the whole conversation (R12), of which `messages` lack what other providers want back."""
 
     async def file_bytes(self) -> dict[str, bytes]:
         """Return the bytes of all files in the messages that have an artifact, by artifact. Raises `InvalidRequest`."""
@@ -264,12 +269,28 @@ def model_error(
     return MODEL_ERRORS.get(error_type, InvalidRequest)(message, retry_after_s=retry_after_s)
 
 
+_KNOWN_TO_ALL = frozenset({"temperature", "max_tokens"})
+
+
+def unknown_settings(provider: ModelProvider, model: str, settings: ModelSettings) -> dict[str, str]:
+    """Return the names of the given settings that the provider does not know for this model, each with a reason."""
+    given = settings.given().keys() - BY_THE_RUNTIME
+    lacks = given & set(getattr(provider, "lacks", ()))
+    tell = getattr(provider, "unknown_settings", None)
+    told = dict.fromkeys(sorted(given - _KNOWN_TO_ALL), "") if tell is None else tell(model, settings)
+    return told | dict.fromkeys(sorted(lacks), "its provider lacks it")
+
+
 class ModelProvider(Protocol):
     """Answers model requests. One object serves many runs at once and keeps no state about any of them.
 
     A provider of a billed HTTP API may have an attribute `api_url`, by which its prices are looked up. A provider that
     does not support all of a request may have an attribute `lacks` with the names of what it does not (tools,
-    output_schema, temperature, max_tokens): an agent that needs one of them is rejected before its first event.
+    output_schema, or a setting): an agent that needs one of them is rejected before its first event.
+
+    A provider that knows other settings than temperature and max_tokens has `unknown_settings(model, settings)`, which
+    returns the names of the given settings that the model does not know, each with a reason, or an empty text. Its
+    requests have no others.
 
     A provider may have `refuses(model, media_type) -> bool`, for what a model is known not to take: a run
     with such a file is refused before its first event. And `file_tokens(model, file, data) -> int | None`, what a file
@@ -310,6 +331,7 @@ __all__ = [
     "ModelError",
     "ModelProvider",
     "ModelRequest",
+    "ModelSettings",
     "Part",
     "QuotaExceeded",
     "RateLimited",
@@ -320,4 +342,5 @@ __all__ = [
     "TransientModelError",
     "cut_reason",
     "model_error",
+    "unknown_settings",
 ]

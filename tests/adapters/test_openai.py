@@ -20,6 +20,7 @@ from foldlog.runtime.ports.models import (
     InvalidRequest,
     ModelError,
     ModelRequest,
+    ModelSettings,
     QuotaExceeded,
     RateLimited,
     ReasoningDelta,
@@ -287,18 +288,28 @@ HISTORY = (
 FULL = {
     "messages": HISTORY,
     "tools": (SEARCH,),
-    "tool_choice": "search",
     "output_schema": {"type": "object"},
-    "temperature": 0.5,
-    "max_tokens": 100,
+    "settings": ModelSettings(
+        temperature=0.5,
+        top_p=0.9,
+        max_tokens=100,
+        parallel_tool_calls=False,
+        tool_choice="search",
+        reasoning="low",
+        verbosity="high",
+        service_tier="flex",
+        headers={"X-Case": "${CASE}"},
+        extra_body={"seen": {"by": "us"}},
+    ),
 }
 
 
-async def test_a_chat_request_says_all_that_the_neutral_request_says():
+async def test_a_chat_request_says_all_that_the_neutral_request_says(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CASE", "7")
     async with served(Reply(text=("x",))) as (server, provider):
         await answer(provider, **FULL)
     (sent,) = server.requests
-    assert sent.path == "/v1/chat/completions"
+    assert (sent.path, sent.headers["x-case"]) == ("/v1/chat/completions", "7")
     assert sent.body == {
         "model": "gpt-x",
         "messages": [
@@ -336,13 +347,22 @@ async def test_a_chat_request_says_all_that_the_neutral_request_says():
             "json_schema": {"name": "output", "schema": {"type": "object"}, "strict": False},
         },
         "temperature": 0.5,
+        "top_p": 0.9,
         "max_tokens": 100,
+        "parallel_tool_calls": False,
+        "reasoning_effort": "low",
+        "verbosity": "high",
+        "service_tier": "flex",
+        "seen": {"by": "us"},
         "stream": True,
         "stream_options": {"include_usage": True},
     }
 
 
-async def test_a_responses_request_says_all_that_the_neutral_request_says_and_stores_nothing():
+async def test_a_responses_request_says_all_that_the_neutral_request_says_and_stores_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("CASE", "7")
     async with served(Reply(text=("x",)), api="responses") as (server, provider):
         await answer(provider, **FULL)
     (sent,) = server.requests
@@ -370,8 +390,20 @@ async def test_a_responses_request_says_all_that_the_neutral_request_says_and_st
         ],
         "tool_choice": {"type": "function", "name": "search"},
         "text": {
-            "format": {"type": "json_schema", "name": "output", "schema": {"type": "object"}, "strict": False}
+            "format": {
+                "type": "json_schema",
+                "name": "output",
+                "schema": {"type": "object"},
+                "strict": False,
+            },
+            "verbosity": "high",
         },
+        "include": ["reasoning.encrypted_content"],
+        "reasoning": {"effort": "low"},
+        "parallel_tool_calls": False,
+        "service_tier": "flex",
+        "seen": {"by": "us"},
+        "top_p": 0.9,
         "temperature": 0.5,
         "max_output_tokens": 100,
         "store": False,

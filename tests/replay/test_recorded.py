@@ -88,8 +88,8 @@ async def test_a_request_that_differs_fails_a_strict_run_and_the_first_differenc
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"temperature": 0.5}, "temperature is 0.5 now and missing in the recording"),
-        ({"max_tokens": 9}, "max_tokens is 9 now and missing in the recording"),
+        ({"settings": {"temperature": 0.5}}, "temperature is 0.5 now and missing in the recording"),
+        ({"settings": {"max_tokens": 9}}, "max_tokens is 9 now and missing in the recording"),
     ],
 )
 async def test_a_parameter_that_differs_is_named(fields: dict[str, float], named: str) -> None:

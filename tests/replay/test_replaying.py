@@ -73,7 +73,7 @@ def test_another_request_digest_is_named_with_its_rule(monkeypatch: pytest.Monke
     assert found.why.startswith("the code sends the model a different request in step 1; rule R12: ")
     assert "docs/maintainers/contract.md#r12" in found.why
     assert 'message 1 (system) "You are helper."; message 2 (user) ' in found.why
-    assert "temperature None" in found.why
+    assert "settings none" in found.why
     assert "step 1" in found.why
 
 
@@ -175,7 +175,7 @@ def looker(**fields: Any) -> Agent[Any]:
         ({"instructions": "Be brief."}, "instructions"),
         ({"max_steps": 3}, "max_steps"),
         ({"retry": {"base_s": 1.0}}, "retry"),
-        ({"temperature": 0.5}, "temperature"),
+        ({"settings": {"temperature": 0.5}}, "settings"),
         ({"model": "sim:other"}, "model"),
     ],
 )

@@ -73,7 +73,10 @@ CHANGES = {
         'tool \'look\', description is "Look at something." on the left and "Look again." on the right',
     ),
     "a tool's schema": ({"tools": [another_look(at=int)]}, "tool 'look', parameters is "),
-    "a parameter": ({"temperature": 0.5}, "temperature is 0.5 on the right and missing on the left"),
+    "a parameter": (
+        {"settings": {"temperature": 0.5}},
+        "temperature is 0.5 on the right and missing on the left",
+    ),
     "the model": (
         {"model": "openai:gpt-5"},
         'model is "openai:gpt-4o" on the left and "openai:gpt-5" on the right',

@@ -54,7 +54,9 @@ async def failure(place: Place, agent: Agent[Any]) -> tuple[RunFailed, list[str]
 
 
 async def test_a_cut_answer_ends_the_run_and_its_text_is_kept(cheap: Place, script: Script) -> None:
-    agent = Agent("helper", model=script(cut("The answer is fort"), says("never")), max_tokens=5)
+    agent = Agent(
+        "helper", model=script(cut("The answer is fort"), says("never")), settings={"max_tokens": 5}
+    )
     await cheap.open(agent)
     failed, events = await failure(cheap, agent)
     assert (failed.error_type, failed.output) == ("output_truncated", "The answer is fort")

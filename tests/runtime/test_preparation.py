@@ -83,8 +83,10 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "budget_awareness": st.sampled_from(["per-message", "limit:90"]),
     "output_schema": st.just({"type": "object", "required": ["seen"]}),
     "injected_tool_args": st.just({"why": "Why"}),
-    "temperature": st.floats(0, 2),
-    "max_tokens": st.integers(1, 4000),
+    "settings": st.fixed_dictionaries(
+        {"max_tokens": st.integers(1, 4000)},
+        optional={"temperature": st.floats(0, 2), "seed": st.just(1), "tool_choice": st.just("required")},
+    ),
     "memory": st.fixed_dictionaries({"scope": st.sampled_from(["session", "task", "user"])}),
     "allow_self_spawn": st.booleans(),
 }

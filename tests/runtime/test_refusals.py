@@ -37,7 +37,7 @@ from foldlog.runtime import (
 )
 from foldlog.runtime.executors import worker as worker_module
 from foldlog.runtime.ports.executor import RunsIn
-from foldlog.runtime.ports.models import Delta, Finished, ModelRequest, TextDelta
+from foldlog.runtime.ports.models import Delta, Finished, ModelRequest, ModelSettings, TextDelta
 
 from .conftest import Place, call, calls, says
 
@@ -462,18 +462,40 @@ class Plain:
         """Nothing to close."""
 
 
+class Knowing(Plain):
+    """A provider that knows every setting."""
+
+    def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
+        return {}
+
+
+LACKS = "the provider of 'plain:a' lacks '{}', which {} of agent 'helper' uses"
+
+
 @pytest.mark.parametrize(
-    ("feature", "fields", "keys"),
+    ("feature", "fields", "told"),
     [
-        ("tools", {"tools": [search]}, "tools"),
-        ("tools", {"tools": [search], "allow_self_spawn": True}, "tools and allow_self_spawn"),
-        ("output_schema", {"output_schema": {"type": "string"}}, "output_schema"),
-        ("temperature", {"temperature": 0}, "temperature"),
-        ("max_tokens", {"max_tokens": 1}, "max_tokens"),
+        ("tools", {"tools": [search]}, LACKS.format("tools", "tools")),
+        (
+            "tools",
+            {"tools": [search], "allow_self_spawn": True},
+            LACKS.format("tools", "tools and allow_self_spawn"),
+        ),
+        (
+            "output_schema",
+            {"output_schema": {"type": "string"}},
+            LACKS.format("output_schema", "output_schema"),
+        ),
+        (
+            "temperature",
+            {"settings": {"temperature": 0}},
+            "'plain:a' does not know the setting 'temperature': its provider lacks it",
+        ),
+        ("", {"settings": {"seed": 0}}, "'plain:a' does not know the setting 'seed'; leave it out"),
     ],
 )
 async def test_what_a_provider_lacks_is_refused_by_name_and_asked_for_by_nobody_else(
-    place: Place, feature: str, fields: dict[str, Any], keys: str
+    place: Place, feature: str, fields: dict[str, Any], told: str
 ) -> None:
     models: list[dict[str, Any]] = [
         {"model": "plain:a"},
@@ -481,8 +503,7 @@ async def test_what_a_provider_lacks_is_refused_by_name_and_asked_for_by_nobody_
         {"model": "whole:b", "fallback_models": ["plain:a"]},
     ]
     modest = Agent("modest", model="plain:a", planning_model="plain:a")
-    runtime = await place.open(modest, providers={"plain": Plain(feature), "whole": Plain()})
-    told = f"the provider of 'plain:a' lacks '{feature}', which {keys} of agent 'helper' uses"
+    runtime = await place.open(modest, providers={"plain": Plain(feature), "whole": Knowing()})
     for model in models:
         refused = Agent("helper", **{**model, **fields})
         for runnable in (refused, Swarm([refused], "helper", name="around")):
@@ -491,3 +512,22 @@ async def test_what_a_provider_lacks_is_refused_by_name_and_asked_for_by_nobody_
         assert told in str([problem.message for problem in place.registry.problems(refused)])
     assert await runtime.list_runs() == []
     assert (await (await place.start(modest)).result(timeout_s=30)).output == "hello"
+
+
+async def test_a_setting_that_a_provider_does_not_know_is_left_out_where_the_agent_says_so() -> None:
+    requests: list[ModelRequest] = []
+
+    class Asked(Plain):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+            requests.append(request)
+            async for delta in super().stream(request):
+                yield delta
+
+    settings = ModelSettings(temperature=0.5, seed=7, timeout_s=9, strict=False)
+    agent = Agent("lenient", model="plain:a", settings=settings)
+    registry = Registry(agents=[agent], providers={"plain": Asked()})
+    async with Runtime.open("memory://", registry=registry) as rt:
+        await rt.run(agent, "Hello", timeout_s=30)
+    assert [request.settings.given() for request in requests] == [
+        {"temperature": 0.5, "timeout_s": 9.0, "strict": False}
+    ]

@@ -18,11 +18,13 @@ from foldlog.runtime.agents.config import (
     AgentConfig,
     BudgetsConfig,
     RetryConfig,
+    SettingsConfig,
     capabilities_needed,
     config_digest,
     config_schema,
 )
 from foldlog.runtime.core.rules import rules_of
+from foldlog.runtime.ports.settings import ModelSettings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -85,8 +87,18 @@ OPTIONAL: dict[str, st.SearchStrategy[Any]] = {
     "model": MODELS,
     "instructions": TEXT,
     "max_steps": COUNTS,
-    "temperature": st.floats(0, 2) | st.integers(0, 2),
-    "max_tokens": COUNTS,
+    "settings": st.fixed_dictionaries(
+        {},
+        optional={
+            "temperature": st.floats(0, 2) | st.integers(0, 2),
+            "max_tokens": COUNTS,
+            "stop": st.lists(WORDS, max_size=2),
+            "reasoning": st.sampled_from(["off", "high"]) | COUNTS,
+            "headers": st.dictionaries(WORDS, WORDS, max_size=2),
+            "extra_body": st.dictionaries(TEXT, VALUES, max_size=2),
+            "strict": st.booleans(),
+        },
+    ),
     "mcp_servers": st.dictionaries(NAMES, SERVERS, max_size=2),
     "output_schema": SCHEMAS,
     "planning_enabled": st.booleans(),
@@ -239,11 +251,21 @@ def test_the_published_schema_is_a_valid_closed_schema() -> None:
 def test_defaults_are_those_of_the_contract() -> None:
     config = AgentConfig(name="a")
     assert (config.model, config.instructions, config.max_steps) == ("openai:gpt-4o", "", 10)
-    assert config.temperature is config.max_tokens is config.output_schema is config.budget_awareness is None
+    assert config.settings is config.output_schema is config.budget_awareness is None
     assert (config.max_parallel_subagents, config.max_spawn_depth, config.loop_threshold) == (3, 3, 3)
     assert config.emit_mcp_progress
     assert config.retry == RetryConfig(attempts=5, base_s=0.2, max_s=20.0, jitter=True)
     assert (config.model_idle_timeout_s, config.model_timeout_s) == (120.0, 600.0)
+
+
+def test_settings_are_a_struct_for_users_and_a_table_in_files_with_the_same_keys() -> None:
+    assert list(SettingsConfig.model_fields) == list(ModelSettings.__struct_fields__)
+    given = ModelSettings(temperature=0.5, stop=("END",), extra_body={"a": None}, reasoning=2000)
+    config = AgentConfig(name="a", settings=given)
+    table = {"temperature": 0.5, "stop": ["END"], "extra_body": {"a": None}, "reasoning": 2000}
+    assert config.to_config()["settings"] == table
+    assert rules_of(config.to_config()).settings == given
+    assert "settings" not in AgentConfig(name="a", settings=ModelSettings()).to_config()
 
 
 def test_what_is_stored_writes_out_the_defaults_and_no_null() -> None:
@@ -310,8 +332,10 @@ def test_a_configuration_is_frozen() -> None:
         ("max_steps", True, "max_steps: Input should be a valid integer, not True"),
         ("max_steps", 2**53, "max_steps: Input should be less than or equal to 9007199254740991"),
         ("instructions", "\ud800", "instructions: it cannot be stored as JSON: text that is not valid"),
-        ("temperature", 2.1, "temperature: Input should be less than or equal to 2, not 2.1"),
-        ("temperature", math.nan, "temperature: Input should be a finite number, not nan"),
+        ("settings", {"temperature": 2.1}, "settings.temperature: Input should be less than or equal to 2"),
+        ("settings", {"top_p": math.nan}, "settings.top_p: Input should be a finite number, not nan"),
+        ("settings", {"tempratur": 1}, "unknown key 'settings.tempratur'; did you mean 'temperature'?"),
+        ("temperature", 0.5, "unknown key 'temperature'; did you mean 'settings.temperature'?"),
         ("tools", "lookup", "tools: must be a list, not 'lookup'"),
         ("tools", ["a", "a"], "tools: 'a' occurs twice"),
         ("tools", ["a.b"], "tools.0: 'a.b' must be 1 to 64 letters"),
@@ -420,7 +444,7 @@ def test_what_is_just_right_is_accepted(budget_awareness: str, name: str) -> Non
         "name": name,
         "budget_awareness": budget_awareness,
         "max_parallel_subagents": 7,
-        "temperature": 2,
+        "settings": {"temperature": 2, "top_p": 1, "seed": -1},
         "injected_tool_args": {"_" + "a" * 63: ""},
         "context": {},
         "hitl_tools": ["retrieve_artifact"],

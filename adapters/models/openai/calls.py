@@ -51,6 +51,11 @@ class CallAssembly:
         shown_id = (call_id or self._made_up_id(call.number)) if first else ""
         return CallDelta(index=call.number, id=shown_id, name=shown_name, arguments=arguments)
 
+    def number(self, key: int | str | None) -> int | None:
+        """The number of the call that the server knows by `key`; null if it has not begun."""
+        call = self._open.get(key)
+        return None if call is None else call.number
+
     def has_arguments(self, key: int | str | None) -> bool:
         """Return whether any arguments of this call have arrived."""
         call = self._open.get(key)

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from ....eventlog.events import TokenUsage
 from ....projections.messages import Message
 from ....runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
@@ -14,17 +16,24 @@ from ..failures import MalformedStream
 from .calls import CallAssembly
 from .content import NO_FILES, Files, chat_content, with_files_behind
 
+REASONING = "reasoning"
+"""The key of the one item that a chat server wants back: all that the model thought aloud."""
 _TOOL_CHOICES = frozenset({"auto", "none", "required"})
 
 
 def parameters(request: ModelRequest, endpoint: Endpoint, files: Files = NO_FILES) -> dict[str, Any]:
     """Return the parameters of `chat.completions.create`.
 
-    Parallel tool calls are on: that is the API's default, and some models refuse the parameter itself.
+    Parallel tool calls are left to the API, where they are on, unless a setting says otherwise: some models refuse the
+    parameter itself.
     """
+    settings = request.settings
     chosen: dict[str, Any] = {
         "model": request.model,
-        "messages": [_message(each, files) for each in with_files_behind(request.messages, in_results=False)],
+        "messages": [
+            _message(each, files, endpoint.reasoning_back)
+            for each in with_files_behind(request.messages, in_results=False)
+        ],
         "stream": True,
     }
     if endpoint.options.usage_in_stream:
@@ -41,27 +50,36 @@ def parameters(request: ModelRequest, endpoint: Endpoint, files: Files = NO_FILE
             }
             for tool in request.tools
         ]
-        if request.tool_choice is not None:
-            chosen["tool_choice"] = _tool_choice(request.tool_choice)
+        if settings.tool_choice is not None:
+            chosen["tool_choice"] = _tool_choice(settings.tool_choice)
+        if settings.parallel_tool_calls is not None:
+            chosen["parallel_tool_calls"] = settings.parallel_tool_calls
     if request.output_schema is not None:
         schema = {"name": "output", "schema": request.output_schema, "strict": False}
         chosen["response_format"] = {"type": "json_schema", "json_schema": schema}
-    if request.temperature is not None:
-        chosen["temperature"] = request.temperature
-    if request.max_tokens is not None:
-        chosen[endpoint.max_tokens_parameter] = request.max_tokens
-    return chosen
+    asked = {
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        endpoint.max_tokens_parameter: settings.max_tokens,
+        "stop": list(settings.stop) if settings.stop else None,
+        "seed": settings.seed,
+        "reasoning_effort": "none" if settings.reasoning == "off" else settings.reasoning,
+        "verbosity": settings.verbosity,
+        "service_tier": settings.service_tier,
+    }
+    return chosen | {name: value for name, value in asked.items() if value is not None}
 
 
 def _tool_choice(choice: str) -> Any:
     return choice if choice in _TOOL_CHOICES else {"type": "function", "function": {"name": choice}}
 
 
-def _message(message: Message, files: Files) -> dict[str, Any]:
+def _message(message: Message, files: Files, reasoning_back: str) -> dict[str, Any]:
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content}
+    thoughts = _thoughts(message, reasoning_back)
     if not message.tool_calls:
-        return {"role": message.role, "content": chat_content(message, files)}
+        return {"role": message.role, "content": chat_content(message, files), **thoughts}
     calls = [
         {
             "id": call.id,
@@ -70,7 +88,19 @@ def _message(message: Message, files: Files) -> dict[str, Any]:
         }
         for call in message.tool_calls
     ]
-    return {"role": "assistant", "content": message.content or None, "tool_calls": calls}
+    return {"role": "assistant", "content": message.content or None, **thoughts, "tool_calls": calls}
+
+
+def _thoughts(message: Message, field: str) -> dict[str, str]:
+    """What the model thought, in the field in which its server wants it back.
+
+    A server that does refuses a call without the field, also where the model thought nothing, or another one called.
+    """
+    if not field or message.role != "assistant":
+        return {}
+    items = message.reply_state.items if message.reply_state is not None else []
+    told = "".join(item[REASONING] for item in items if isinstance(item, dict) and REASONING in item)
+    return {field: told} if told or message.tool_calls else {}
 
 
 def arguments_json(written: str) -> str:
@@ -86,8 +116,14 @@ def arguments_json(written: str) -> str:
 class ChatReader:
     """Reads the chunks of one answer, and checks them, which the SDK does not."""
 
-    def __init__(self, request: ModelRequest, *, reason_optional: bool = False) -> None:
-        """Read one answer. `reason_optional`: a stream that ends without a finish reason counts as complete."""
+    def __init__(
+        self, request: ModelRequest, *, reason_optional: bool = False, reasoning_back: bool = False
+    ) -> None:
+        """Read one answer. `reason_optional`: a stream that ends without a finish reason counts as complete.
+
+        `reasoning_back`: the server requires the model's reasoning in later requests.
+        """
+        self._thoughts: list[str] | None = [] if reasoning_back else None
         self._calls = CallAssembly(request.idempotency_key)
         self._reason, self._reason_optional, self._any = "", reason_optional, False
         self._usage: TokenUsage | None = None
@@ -120,13 +156,16 @@ class ChatReader:
             return None
         whole = "tool_calls" if self._reason == "stop" and len(self._calls) else self._reason
         reason = cut_reason(self._reason) or whole
-        return Finished(reason=reason, usage=self._usage, model=self._model)
+        wanted = [{REASONING: "".join(self._thoughts)}] if self._thoughts else []
+        return Finished(reason=reason, usage=self._usage, model=self._model, reply_items=wanted)
 
     def _delta(self, delta: Any) -> Iterator[Delta]:
         # Two names are in use among compatible servers.
         for name in ("reasoning_content", "reasoning"):
             thoughts = "".join(piece.text for piece in _pieces(delta, name))
             if thoughts:
+                if self._thoughts is not None:
+                    self._thoughts.append(thoughts)
                 yield ReasoningDelta(thoughts)
                 break
         pieces = list(_pieces(delta, "content"))
@@ -196,10 +235,12 @@ def usage_of(usage: Any, read_name: str, written_name: str) -> TokenUsage | None
     read, written = count_of(usage, read_name), count_of(usage, written_name)
     if not read:
         return None
+    details = field_of(usage, f"{read_name}_details")
     return TokenUsage(
         input_tokens=read,
         output_tokens=written,
         total_tokens=count_of(usage, "total_tokens") or read + written,
-        cached_input_tokens=count_of(field_of(usage, f"{read_name}_details"), "cached_tokens"),
+        cached_input_tokens=count_of(details, "cached_tokens") or count_of(usage, "prompt_cache_hit_tokens"),
+        cache_writes=count_of(details, "cache_write_tokens") or msgspec.UNSET,
         reasoning_tokens=count_of(field_of(usage, f"{written_name}_details"), "reasoning_tokens"),
     )

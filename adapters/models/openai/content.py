@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+import msgspec
+
 from ....eventlog.parts import FilePart, Part, TextPart, files_of
 from ....projections.messages import Message
 from ....runtime.ports.media_types import is_text
@@ -56,9 +58,7 @@ def with_files_behind(messages: Sequence[Message], *, in_results: bool) -> Itera
         whose = f"tool call {message.tool_call_id}" if message.role == "tool" else "your answer"
         behind += [TextPart(text=f"Files of {whose}:"), *files]
         told = "\n".join(filter(None, (message.content, *(f"[{file} follows]" for file in files))))
-        yield Message(
-            role=message.role, content=told, tool_calls=message.tool_calls, tool_call_id=message.tool_call_id
-        )
+        yield msgspec.structs.replace(message, content=told, parts=())
     if behind:
         yield _behind(behind)
 

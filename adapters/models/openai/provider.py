@@ -22,14 +22,15 @@ from ....runtime.ports.models import (
     InvalidRequest,
     ModelError,
     ModelRequest,
+    ModelSettings,
     TextDelta,
     TransientModelError,
 )
 from .. import prices
-from ..endpoint import OPENAI_KEY, Api, Endpoint, HttpOptions
+from ..endpoint import OPENAI_KEY, Api, Endpoint, HttpOptions, filled
 from ..failures import Callee, malformed_call, translated
 from ..images import openai_tokens
-from . import chat, content, responses
+from . import chat, content, known, responses
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, Omit
@@ -82,12 +83,18 @@ class OpenAIProvider:
         """Return what a file takes of a prompt, by OpenAI's rule for its models."""
         return openai_tokens(model, file, data)
 
+    def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
+        """Return the given settings that the API, or OpenAI's model, does not know, each with the reason."""
+        return known.unknown_settings(self.api, self.endpoint, model, settings)
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Yield the answer in pieces, then `Finished`. Raises `ModelError`, which names the model, never the key."""
-        callee = self._callee(request.model)
+        callee = self._callee(request)
         optional = self.endpoint.options.finish_reason == "optional"
         reader = (
-            chat.ChatReader(request, reason_optional=optional)
+            chat.ChatReader(
+                request, reason_optional=optional, reasoning_back=bool(self.endpoint.reasoning_back)
+            )
             if self.api == "chat"
             else responses.ResponsesReader(request, callee)
         )
@@ -128,26 +135,35 @@ class OpenAIProvider:
         if client is not None:
             await client.close()
 
-    def _callee(self, model: str) -> Callee:
-        model = f"{self.name}:{model}"
+    def _callee(self, request: ModelRequest) -> Callee:
+        model = f"{self.name}:{request.model}"
         try:
             self.endpoint.check()
+            secrets = self.endpoint.secrets(request.settings.headers or {})
         except ConfigError as error:
             raise AuthenticationFailed(f"{model} cannot be called: {error}") from None
-        return Callee(model, self.endpoint.url, self.endpoint.options.idle_timeout_s, self.endpoint.secrets())
+        return Callee(model, self.endpoint.url, self.endpoint.options.idle_timeout_s, secrets)
 
     async def _open(self, request: ModelRequest) -> Any:
         """Return the SDK's stream once the response has begun."""
         files = await request.file_bytes()
         client = await self._client()
-        extra: dict[str, Any] = {"extra_body": self.endpoint.options.extra_body or None}
+        headers = filled(request.settings.headers or {})
         if request.idempotency_key:
-            extra["extra_headers"] = {"Idempotency-Key": request.idempotency_key}
+            headers["Idempotency-Key"] = request.idempotency_key
+        chosen = (
+            chat.parameters(request, self.endpoint, files)
+            if self.api == "chat"
+            else responses.parameters(request, files)
+        )
+        body = _merged(self.endpoint.options.extra_body, request.settings.extra_body or {})
+        extra: dict[str, Any] = {
+            "extra_headers": headers or None,
+            "extra_body": {name: _merged(chosen.get(name), value) for name, value in body.items()} or None,
+        }
         if self.api == "chat":
-            return await client.chat.completions.create(
-                **chat.parameters(request, self.endpoint, files), **extra
-            )
-        return await client.responses.create(**responses.parameters(request, files), **extra)
+            return await client.chat.completions.create(**chosen, **extra)
+        return await client.responses.create(**chosen, **extra)
 
     async def _client(self) -> AsyncOpenAI:
         loop = asyncio.get_running_loop()
@@ -160,6 +176,13 @@ class OpenAIProvider:
 
 def _is_openai(endpoint: Endpoint) -> bool:
     return f".{endpoint.host}".endswith(".openai.com")
+
+
+def _merged(one: Any, other: Any) -> Any:
+    """Return both, table by table; where they differ, the other."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return other
+    return one | {name: _merged(one.get(name), value) for name, value in other.items()}
 
 
 def responses_provider() -> OpenAIProvider:

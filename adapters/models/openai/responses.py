@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ....projections.messages import Message
+from ....projections.messages import CallRequest, Message
 from ....runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
 from ..failures import Callee, reported
 from .calls import CallAssembly
 from .chat import arguments_json, arguments_of, field_of, text_of, usage_of
 from .content import NO_FILES, Files, responses_content, with_files_behind
+from .known import reasons
+from .reply_items import OutputItems, restored
 
 _TOOL_CHOICES = frozenset({"auto", "none", "required"})
 
 
 def parameters(request: ModelRequest, files: Files = NO_FILES) -> dict[str, Any]:
     """Return the parameters of `responses.create`."""
+    settings = request.settings
     chosen: dict[str, Any] = {
         "model": request.model,
         "input": [
@@ -30,6 +33,8 @@ def parameters(request: ModelRequest, files: Files = NO_FILES) -> dict[str, Any]
         "store": False,
         "stream": True,
     }
+    if reasons(request.model) or settings.reasoning not in {None, "off"}:
+        chosen["include"] = ["reasoning.encrypted_content"]  # without it nothing could be given back
     if request.tools:
         chosen["tools"] = [
             {
@@ -41,18 +46,32 @@ def parameters(request: ModelRequest, files: Files = NO_FILES) -> dict[str, Any]
             }
             for tool in request.tools
         ]
-        if (choice := request.tool_choice) is not None:
+        if (choice := settings.tool_choice) is not None:
             chosen["tool_choice"] = (
                 choice if choice in _TOOL_CHOICES else {"type": "function", "name": choice}
             )
+        if settings.parallel_tool_calls is not None:
+            chosen["parallel_tool_calls"] = settings.parallel_tool_calls
+    text: dict[str, Any] = {}
     if request.output_schema is not None:
-        schema = {"type": "json_schema", "name": "output", "schema": request.output_schema, "strict": False}
-        chosen["text"] = {"format": schema}
-    if request.temperature is not None:
-        chosen["temperature"] = request.temperature
-    if request.max_tokens is not None:
-        chosen["max_output_tokens"] = request.max_tokens
-    return chosen
+        text["format"] = {
+            "type": "json_schema",
+            "name": "output",
+            "schema": request.output_schema,
+            "strict": False,
+        }
+    if settings.verbosity is not None:
+        text["verbosity"] = settings.verbosity
+    effort = "none" if settings.reasoning == "off" else settings.reasoning
+    asked = {
+        "text": text or None,
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "max_output_tokens": settings.max_tokens,
+        "reasoning": None if effort is None else {"effort": effort},
+        "service_tier": settings.service_tier,
+    }
+    return chosen | {name: value for name, value in asked.items() if value is not None}
 
 
 def _items(message: Message, files: Files) -> Iterator[dict[str, Any]]:
@@ -60,11 +79,18 @@ def _items(message: Message, files: Files) -> Iterator[dict[str, Any]]:
         output = responses_content(message, files)
         yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": output}
         return
-    if message.content or not message.tool_calls:
+    calls = [_call_item(call) for call in message.tool_calls]
+    if message.reply_state is not None:
+        yield from restored(message.reply_state.items, message.content, calls)
+        return
+    if message.content or not calls:
         yield {"role": message.role, "content": responses_content(message, files)}
-    for call in message.tool_calls:
-        arguments = arguments_json(call.arguments)
-        yield {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
+    yield from calls
+
+
+def _call_item(call: CallRequest) -> dict[str, Any]:
+    arguments = arguments_json(call.arguments)
+    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
 
 
 class ResponsesReader:
@@ -73,19 +99,25 @@ class ResponsesReader:
     def __init__(self, request: ModelRequest, callee: Callee) -> None:
         self._callee = callee
         self._calls = CallAssembly(request.idempotency_key)
+        self._items = OutputItems()
         self._finished: Finished | None = None
 
     def feed(self, event: Any) -> Iterator[Delta]:
         """Yield what the next event adds. Raises `MalformedStream`, and `ModelError` if the event reports one."""
         match text_of(event, "type"):
             case "response.output_text.delta" | "response.refusal.delta":
+                self._items.write(field_of(event, "output_index"), text_of(event, "delta"))
                 yield TextDelta(text_of(event, "delta"))
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 yield ReasoningDelta(text_of(event, "delta"))
             case "response.reasoning_summary_part.added" if field_of(event, "summary_index"):
                 yield ReasoningDelta("\n\n")
-            case "response.output_item.added" | "response.output_item.done":
+            case "response.output_item.added":
                 yield from self._call(event)
+            case "response.output_item.done":
+                yield from self._call(event)
+                key = field_of(event, "output_index")
+                self._items.add(key, _as_it_came(field_of(event, "item")), self._calls.number(key))
             case "response.function_call_arguments.delta" if field_of(event, "output_index") in self._calls:
                 yield self._calls.piece(
                     field_of(event, "output_index"), arguments=arguments_of(event, "delta")
@@ -132,7 +164,16 @@ class ResponsesReader:
             reason=whole if status == "completed" else cut_reason(cut) or "length",  # cut, whatever the word
             usage=usage_of(field_of(response, "usage"), "input_tokens", "output_tokens"),
             model=text_of(response, "model"),
+            reply_items=self._items.wanted(),
         )
+
+
+def _as_it_came(item: Any) -> dict[str, Any]:
+    """An output item as the server wrote it."""
+    if isinstance(item, dict):
+        return item
+    found: dict[str, Any] = item.to_dict(mode="json", exclude_unset=True, warnings=False)
+    return found
 
 
 def _error(error: Any) -> dict[str, Any]:

@@ -97,16 +97,24 @@ class _Turns:
         return pai.ModelResponse(parts=parts, provider_name=self._system)
 
 
+SETTINGS = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "max_tokens": "max_tokens",
+    "seed": "seed",
+    "parallel_tool_calls": "parallel_tool_calls",
+}
+"""Settings by their names there, which they have with the same meaning."""
+
+
 def settings(request: ModelRequest, options: HttpOptions, *, max_retries: bool) -> ModelSettings:
     """What the request sets, and what the provider's configuration adds to each."""
     chosen: dict[str, Any] = {"framing_announcement": "never"}
     if max_retries:
         chosen["max_retries"] = 0  # ours are events
-    if request.temperature is not None:
-        chosen["temperature"] = request.temperature
-    if request.max_tokens is not None:
-        chosen["max_tokens"] = request.max_tokens
-    if request.tools and (choice := request.tool_choice) is not None:
+    given = request.settings.given()
+    chosen |= {theirs: given[ours] for ours, theirs in SETTINGS.items() if ours in given}
+    if request.tools and (choice := request.settings.tool_choice) is not None:
         chosen["tool_choice"] = choice if choice in {"auto", "none", "required"} else [choice]
     if options.extra_body:
         chosen["extra_body"] = dict(options.extra_body)

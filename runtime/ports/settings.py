@@ -1,0 +1,78 @@
+"""`ModelSettings`: how a model is to answer, in words that mean the same for every provider."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from ...eventlog.errors import ConfigError
+
+Effort = Literal["off", "minimal", "low", "medium", "high"]
+Cache = Literal["auto", "off", "5m", "1h"]
+
+TRANSPORT = frozenset({"cache", "headers", "strict", "timeout_s"})
+"""Settings that say how a model is reached: they are no part of the request digest (R12)."""
+BY_THE_RUNTIME = frozenset({"strict", "timeout_s"})
+"""Settings that the runtime carries out itself, whatever the provider."""
+
+
+class ModelSettings(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """How a model is to answer. What is null is left to the provider.
+
+    A setting that the provider or the model does not know is refused by name, before the run's first event where that
+    is known; with `strict=False` it is left out.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    """How long one answer may be, what the model thinks included where the provider counts it so."""
+    stop: tuple[str, ...] | None = None
+    """Texts at which the answer ends."""
+    seed: int | None = None
+    parallel_tool_calls: bool | None = None
+    tool_choice: str | None = None
+    """auto, none, required or the name of a tool. A choice that demands a call holds for the first step: a model that
+    always has to call never answers."""
+    reasoning: Effort | int | None = None
+    """How much the model thinks before it answers: a word, or a number of tokens where the provider counts them."""
+    verbosity: Literal["low", "medium", "high"] | None = None
+    service_tier: str | None = None
+    cache: Cache | None = None
+    """auto marks the stable prefix where the provider needs marks; 5m and 1h say how long it is kept."""
+    timeout_s: float | None = None
+    """How long one answer may take, instead of the agent's `model_timeout_s`."""
+    headers: dict[str, str] | None = None
+    """Sent with each request; `${NAME}` in a value is the environment variable NAME of the worker."""
+    extra_body: dict[str, Any] | None = None
+    """Merged into each request as it is: for what there is no word here."""
+    strict: bool | None = None
+    """Whether a setting that the provider or model does not know is refused; null: it is."""
+
+    @property
+    def is_strict(self) -> bool:
+        """Return whether an unknown setting is refused."""
+        return self.strict is not False
+
+    def given(self) -> dict[str, Any]:
+        """Return the settings that are not null, by name."""
+        found = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def without(self, names: frozenset[str]) -> ModelSettings:
+        """Return these settings without some of them."""
+        return msgspec.structs.replace(self, **dict.fromkeys(names)) if names else self
+
+
+def as_table(settings: ModelSettings | Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings, as users give them, as a table of a configuration; a null in a mapping stays there."""
+    given: object = settings
+    if isinstance(given, ModelSettings):
+        return {name: list(value) if name == "stop" else value for name, value in given.given().items()}
+    if isinstance(given, Mapping):
+        return dict(given)
+    raise ConfigError(f"settings: must be ModelSettings or a table, not {type(given).__name__}")
