@@ -27,8 +27,9 @@ from ...eventlog.errors import (
 )
 from ...eventlog.events import ApprovalRequested, Event, Memoized, Submitted, ToolResult, Unknown, is_terminal
 from ...eventlog.names import SHARDS_MAX, parse_subject_token, shard_of, subject_token
-from ...eventlog.offload import references, restore
+from ...eventlog.offload import has_references, references, restore
 from ...eventlog.ports import At, CommitWrite, Log, Selector, Shard, Stored, Subject
+from ...projections.content_files import files_in
 from ...projections.retrieval import OFFLOADED
 from ...runtime.core import offloading
 from ...runtime.journal.keys import check_keys, restore_keys
@@ -155,7 +156,7 @@ async def export(log: Log, run: str | None = None, *, artifacts: bool = False) -
     """Yield the lines of a run's family, or of all runs of the namespace, each with its line end, verified.
 
     An unfinished run is exported as far as it has come. With `artifacts`, each artifact comes before the first commit
-    that refers to it: large values, and those that tools stored if they still exist. Raises `RunNotFound`,
+    that refers to it: large values, and those that tools stored and files, if they still exist. Raises `RunNotFound`,
     `LogCorrupted`.
     """
     written: set[str] = set()
@@ -164,7 +165,10 @@ async def export(log: Log, run: str | None = None, *, artifacts: bool = False) -
             if digest not in written:
                 written.add(digest)
                 yield _artifact_line(digest, await _artifact(log, digest, recorded))
-        for digest in named(recorded.commit.events) if artifacts else ():
+        events = recorded.commit.events
+        if artifacts and has_references(events):  # a list of parts may be a large value
+            events = tuple(await restore(events, log.artifacts))
+        for digest in named(events) if artifacts else ():
             if digest not in written:
                 written.add(digest)
                 with contextlib.suppress(KeyError):
@@ -275,6 +279,7 @@ def _content(number: int, line: _Line) -> bytes:
 def named(events: Iterable[Event]) -> Iterator[str]:
     """Yield the digests of the artifacts that tools stored."""
     for event in events:
+        yield from (file.artifact for file in files_in(event) if file.artifact)
         for reference in _evidence(event):
             if isinstance(reference, dict) and isinstance(reference.get("id"), str):
                 yield reference["id"]

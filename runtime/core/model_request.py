@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from ...eventlog.parts import files_of
 from ...projections.messages import Message, canonical_json, chain, sha256_hex
 from ...projections.prompt import Range
 from ...projections.run_state import RunState
@@ -161,7 +162,8 @@ def _room_bytes(state: RunState) -> int:
 
 def _as_text(message: Message) -> str:
     calls = [f"calls {call.name} {call.arguments}" for call in message.tool_calls]
-    return "\n".join([f"{message.role}: {message.content}", *calls])
+    files = [f"[{file}, artifact {file.artifact}]" for file in files_of(message.parts)]
+    return "\n".join([f"{message.role}: {message.content}", *files, *calls])
 
 
 def model_request(state: RunState, rules: Rules, model: str, phase: str = "") -> ModelRequest:

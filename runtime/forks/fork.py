@@ -15,6 +15,7 @@ from ...eventlog.commits import Chain
 from ...eventlog.errors import ConfigError, RunNotFound
 from ...eventlog.events import ForkLink, ForkTools, Submitted
 from ...eventlog.offload import restore
+from ...eventlog.parts import Part, TextPart, files_of
 from ...eventlog.ports import Artifacts, Log, Selector, Stored, Subject
 from ...eventlog.ports import Family as FamilyOf
 from ...projections.fold import apply
@@ -22,7 +23,7 @@ from ...projections.messages import canonical_json, sha256_hex
 from ...projections.run_state import RunState
 from ..agents.kinds import runnable_of
 from ..core.lineage import given_model, with_model
-from ..core.submission import check_text
+from ..core.submission import check_text, uncounted
 from .family import Ancestor, Ancestors, Opening, share
 from .history import check, has_begun
 from .nodes import has_node
@@ -165,6 +166,7 @@ def submission(origin: Origin, options: ForkOptions) -> Submitted:
         model=options.model or given_model(before),
     )
     text = options.input if options.input is not None and not _begun(origin) else before.input
+    parts = _parts(before, text)
     what = {
         "config": config,
         "input": [text, options.input],
@@ -172,12 +174,15 @@ def submission(origin: Origin, options: ForkOptions) -> Submitted:
         "metadata": before.metadata,
         "fork": [link.run, link.revision, link.tools],
     }
+    if parts:
+        what["parts"] = msgspec.to_builtins(parts)
     return msgspec.structs.replace(
         before,
         config=config,
         config_digest=sha256_hex(canonical_json(config)),
         input=text,
-        input_digest=sha256_hex(canonical_json(what)),
+        parts=parts,
+        input_digest=sha256_hex(canonical_json(uncounted(what))),
         session=None,
         lane=None,
         executor=options.executor,
@@ -185,6 +190,13 @@ def submission(origin: Origin, options: ForkOptions) -> Submitted:
         parent=None,
         fork=link,
     )
+
+
+def _parts(before: Submitted, text: str) -> list[Part]:
+    """Return the input in parts: another text replaces the text, and the files stay."""
+    if text == before.input or not before.parts:
+        return before.parts
+    return [TextPart(text=text), *files_of(before.parts)]
 
 
 def _check_options(origin: Origin, options: ForkOptions) -> None:

@@ -16,6 +16,7 @@ from ...eventlog.events import ApprovalRequested, Status, StoredEvent, Text, Too
 from ...eventlog.names import run_subject
 from ...eventlog.offload import outline_of, put_aside, spill
 from ...eventlog.ports import NEW, CommitWrite, Log, Subject, Timer, TimerWrite, Wakeup
+from ...projections.content_files import files_in
 from ..core import offloading
 from ..journal.journal import DECISIONS_MAX, EVENTS_BYTES_MAX
 from ..journal.outages import STALE_READ_S
@@ -73,6 +74,9 @@ async def _bring(log: Log, opening: Opening, artifacts: Mapping[str, bytes]) -> 
     for shared in opening.values() if artifacts else ():
         for event in shared.turn.events:
             await offloading.store(event, log.artifacts)
+            for file in files_in(event):
+                if file.artifact is not None and file.artifact in artifacts:
+                    await log.artifacts.put(artifacts[file.artifact])
             if isinstance(event, ToolResult):
                 for reference in event.metadata.get("evidence", ()):
                     if reference["id"] in artifacts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -173,6 +174,23 @@ def history(context: typer.Context, run: RunId, *, json: Json = False) -> int:
     from ..loops import run_async
 
     return run_async(_history(settings_of(context), run, json=json))
+
+
+@app.command()
+def files(
+    context: typer.Context,
+    run: RunId,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Write the files into this directory."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """List the files of a run: those of its input, of its tools and of its model."""
+    from ..loops import run_async
+
+    return run_async(_files(settings_of(context), run, output, json=json))
 
 
 @app.command()
@@ -392,6 +410,27 @@ async def _history(settings: Settings, run_id: str, *, json: bool) -> int:
         screen.json({"run_id": run_id, "messages": msgspec.to_builtins(messages)})
     else:
         tell_messages(screen, messages)
+    return OK
+
+
+async def _files(settings: Settings, run_id: str, output: Path | None, *, json: bool) -> int:
+    from ..files import files_of_run, written
+    from ..opening import opened, run_named
+    from ..output.escaping import one_line
+    from ..output.terminal import Screen
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        found = await files_of_run(runtime, await run_named(runtime, run_id))
+        if output is not None:
+            found = await written(runtime, found, output)
+    if json:
+        screen.json({"run_id": run_id, "files": [each.as_json() for each in found]})
+        return OK
+    for each in found:
+        where = each.path or each.file.artifact or each.file.url or ""
+        screen.write(one_line(f"{where}  {each.source}  {each.file}"))
+        screen.end_line()
     return OK
 
 

@@ -18,6 +18,7 @@ from ....eventlog.events import (
     Claimed,
     Error,
     Event,
+    FileMade,
     LateOutcome,
     LeftToOthers,
     McpProgress,
@@ -39,6 +40,9 @@ from ....eventlog.events import (
     ToolStarted,
     Usage,
 )
+from ....projections.call_texts import made_file
+from ....projections.content_files import files_in
+from .content import told_files, told_result
 from .escaping import exact, one_line, shown
 from .views import ASK, BAD, CALL, DIM, GOOD, Labels, detail_parts, engine_row, tokens, told_cut
 
@@ -136,7 +140,8 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
     match event:
         case Submitted():
             session = f", session {event.session}" if event.session else ""
-            return row("submitted", f"executor {event.executor}{session}: {one_line(event.input)}")
+            files = told_files(files_in(event))
+            return row("submitted", f"executor {event.executor}{session}: {one_line(event.input)}{files}")
         case Claimed():
             taken = f" from {so_far.owner}" if so_far.owner else ""
             so_far.owner = event.worker
@@ -173,6 +178,8 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
             )
         case Text():
             return row("text", one_line(event.text))
+        case FileMade():
+            return row("file", one_line(str(made_file(event))))
         case Reasoning():
             return row("reasoning", one_line(event.text), style=DIM)
         case ToolCall():
@@ -226,7 +233,7 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
 def _result(event: ToolResult, row: Row) -> Row:
     attempt = event.metadata.get("attempt", 1)
     tried = f"attempt {attempt}: " if attempt != 1 else ""
-    told = shown(event.result) if event.success else one_line(event.error or "failed")
+    told = shown(told_result(event)) if event.success else one_line(event.error or "failed")
     told += " (postcondition holds)" if event.success and event.metadata.get("postcondition") else ""
     return dataclasses.replace(row, detail=tried + told, style=GOOD if event.success else BAD)
 

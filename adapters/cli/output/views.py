@@ -28,6 +28,7 @@ from ....eventlog.events import (
     Error,
     Evaluated,
     Event,
+    FileMade,
     FinishReason,
     KnowledgeFound,
     LeftToOthers,
@@ -63,8 +64,10 @@ from ....eventlog.events import (
     is_terminal,
     to_json,
 )
+from ....projections.call_texts import made_file
 from ....projections.run_state import RunState
 from ..settings import Settings
+from .content import told_result
 from .escaping import clean, exact, one_line, shown, visible
 from .forms import answer_template
 from .terminal import Part, Screen
@@ -264,7 +267,7 @@ class ReadableView:
             asks = isinstance(event, ApprovalRequested) and event.approval_id not in self._answered
             self._screen.say(*self._prefix(event), *parts, important=asks)
 
-    def _parts(self, event: Event) -> list[Part]:
+    def _parts(self, event: Event) -> list[Part]:  # noqa: C901 - one case each
         match event:
             case ToolCall():
                 return self._call(event)
@@ -273,6 +276,8 @@ class ReadableView:
                 return [(f"  · {event.progress:g}{total} {one_line(event.message)}", DIM)]
             case ToolResult():
                 return self._result(event)
+            case FileMade():
+                return [(f"made {one_line(str(made_file(event)))}", CALL), (f"  {event.artifact}", DIM)]
             case ApprovalRequested():
                 return self._approval(event)
             case ApprovalResolved():
@@ -324,7 +329,7 @@ class ReadableView:
         name = f"{one_line(event.tool_name)} "
         took = (f"{event.duration_ms / 1000:.1f} s  ", DIM)
         if event.success:
-            return [("← ", GOOD), (name, GOOD), took, (self._cut(event.result, len(name) + 16), DIM)]
+            return [("← ", GOOD), (name, GOOD), took, (self._cut(told_result(event), len(name) + 16), DIM)]
         return [("✗ ", BAD), (name, BAD), took, (self._cut(event.error or "failed", len(name) + 16), BAD)]
 
     def _approval(self, event: ApprovalRequested) -> list[Part]:

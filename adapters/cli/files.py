@@ -1,0 +1,92 @@
+"""The files of a run: listed, and written into a directory."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
+
+from ...eventlog.commits import decode
+from ...eventlog.errors import ConfigError
+from ...eventlog.events import Event, FileMade, Submitted, ToolResult
+from ...eventlog.offload import restore
+from ...eventlog.parts import FilePart
+from ...projections.content_files import files_in
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from ...runtime import Runtime
+
+Source = Literal["input", "tool", "model"]
+_UNSAFE = re.compile(r"[^\w.-]+")
+
+
+class FoundFile(NamedTuple):
+    """A file of a run, where it comes from, and the path that it was written to."""
+
+    file: FilePart
+    source: Source
+    path: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields of the file, with `source` and `path`."""
+        return {**msgspec.structs.asdict(self.file), "source": self.source, "path": self.path or None}
+
+
+async def files_of_run(runtime: Runtime, run_id: str) -> list[FoundFile]:
+    """Return the files of a run in the order in which they came, each once."""
+    found: dict[tuple[str | None, str | None], FoundFile] = {}
+    async for event in _events(runtime, run_id):
+        source: Source | None = (
+            "input" if isinstance(event, Submitted) else "tool" if isinstance(event, ToolResult) else None
+        )
+        source = "model" if isinstance(event, FileMade) else source
+        for file in files_in(event) if source is not None else ():
+            found.setdefault((file.artifact, file.url), FoundFile(file, source or "input"))
+    return list(found.values())
+
+
+async def _events(runtime: Runtime, run_id: str) -> AsyncIterator[Event]:
+    """Yield the run's own events, those of its children aside."""
+    async for stored in runtime.log.events.read(await runtime.locate(run_id)):
+        for event in await restore(decode(stored.data).events, runtime.log.artifacts):
+            if not event.agent_path:
+                yield event
+
+
+async def written(runtime: Runtime, files: Iterable[FoundFile], directory: Path) -> list[FoundFile]:
+    """Write the files, under their own names where these are free. Raises `ConfigError`."""
+    done: list[FoundFile] = []
+    taken: set[str] = set()
+    for found in files:
+        if found.file.artifact is None:
+            done.append(found)
+            continue
+        try:
+            data = await runtime.log.artifacts.get(found.file.artifact)
+        except KeyError:
+            raise ConfigError(f"the log no longer has the bytes of {found.file}") from None
+        path = directory / _name(found.file, taken)
+        _write(path, data)
+        done.append(found._replace(path=str(path)))
+    return done
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+
+
+def _name(file: FilePart, taken: set[str]) -> str:
+    """A name within the directory, whatever the file is called, and no other file's."""
+    digest = (file.artifact or "")[:12]
+    name = _UNSAFE.sub("_", file.name).lstrip(".") or f"{digest}.{file.media_type.rpartition('/')[2]}"
+    name = f"{digest}-{name}" if name in taken else name
+    taken.add(name)
+    return name
