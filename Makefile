@@ -20,11 +20,11 @@ UV = command -v uv >/dev/null 2>&1
 help:
 	@echo "make demo     one agent on two executors, a worker killed in between, both traces compared"
 	@echo "make test     the tests"
-	@echo "make nightly  the long tests, in shards, each of which is told as it ends"
+	@echo "make nightly  the long tests, in shards, each reported as it ends"
 	@echo "make sim      random schedules of the whole runtime for a minute, or as ARGS=\"--for 10m\" says"
 	@echo "make check    lint, format and types, the types of the package as it is installed"
-	@echo "make bench    the measurements; ARGS=--list says which, ARGS=--install installs what they are compared with"
-	@echo "make lock     choose the versions of all dependencies anew (needs uv)"
+	@echo "make bench    the measurements; ARGS=--list lists them, ARGS=--install installs the peers"
+	@echo "make lock     choose the versions of all dependencies again (needs uv)"
 	@echo "make clean    remove everything that make made"
 
 demo: $(VENV)/installed

@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"where JSON, plots and page go (default {INTO}; the ones of the repository: docs/maintainers/figures)",
     )
     parser.add_argument("--install", action="store_true", help="install the peers, each apart from all else")
-    parser.add_argument("--render", action="store_true", help="measure nothing: render the page anew")
+    parser.add_argument("--render", action="store_true", help="measure nothing, only render the page again")
     return parser
 
 

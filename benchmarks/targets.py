@@ -52,7 +52,7 @@ class Verdict(NamedTuple):
 
 
 def judge(measured: Measured) -> list[Verdict]:
-    """All targets, in order; a quick try is no measurement."""
+    """Return all targets, in order; quick trials do not count as measurements."""
     earnest = {name: taken for name, taken in measured.items() if not taken.quick}
     return [_judged(target, target.values(earnest)) for target in TARGETS]
 

@@ -41,7 +41,7 @@ async def _done(perform: Perform, names: Iterator[int], order: dict[str, Any]) -
             begun += 1
             answer = await perform(f"run-{os.getpid()}-{next(names)}", order["steps"])
             if not answer.startswith("zzz"):
-                raise RuntimeError(f"that is no answer: {answer[:80]!r}")
+                raise RuntimeError(f"that is not an answer: {answer[:80]!r}")
 
     await asyncio.gather(*(lane() for _ in range(order["at_once"])))
     return begun

@@ -77,7 +77,7 @@ class Http:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, path: str, body: object) -> Any:
-        """The answer's JSON. Raises `RuntimeError` if it is no success, `OSError` if nobody listens."""
+        """Return the answer's JSON. Raises `RuntimeError` for a failure, `OSError` without a server."""
         reader, writer = self._streams or await asyncio.open_connection("127.0.0.1", self._port)
         data = json.dumps(body).encode()
         writer.write(

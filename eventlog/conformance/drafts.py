@@ -88,7 +88,7 @@ class DraftsSuite(Suite):
             new = await self.publish(log, root, *range(20, 40))
             assert await self.characters(pieces, 20) == new
 
-    async def test_a_reader_that_comes_right_behind_the_pieces_misses_none(self, log: Log) -> None:
+    async def test_a_reader_that_comes_right_after_the_pieces_misses_none(self, log: Log) -> None:
         for _ in range(40):
             root = new_name("run")
             recent = await self.publish(log, root, *range(5))

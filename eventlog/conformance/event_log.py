@@ -124,9 +124,7 @@ class EventLogSuite(Suite):
             await log.events.append(here.write(), WakeWrite(wakeup_for(new_name("agent"), shard=1)))
         assert await everything(log.events.read(here.subject)) == []
 
-    async def test_commits_of_one_subject_in_one_append_are_stored_one_behind_the_other(
-        self, log: Log
-    ) -> None:
+    async def test_commits_of_one_subject_in_one_append_are_stored_in_order(self, log: Log) -> None:
         run, other = run_in(log), run_in(log)
         await run.append("first")
         before = run.head.position
@@ -195,7 +193,7 @@ class EventLogSuite(Suite):
             run.stored for run in runs[::10]
         ]
 
-    async def test_read_after_a_position_yields_what_stands_behind_it(self, log: Log) -> None:
+    async def test_read_after_a_position_yields_what_follows_it(self, log: Log) -> None:
         run = run_in(log)
         for _ in range(4):
             await run.append()
@@ -204,7 +202,7 @@ class EventLogSuite(Suite):
             assert await everything(log.events.read(run.subject, after)) == run.stored[count:]
             assert await everything(log.events.read(run.subject, after - 1)) == run.stored[count - 1 :]
 
-    async def test_a_subject_that_nobody_wrote_to_is_empty_beside_one_with_commits(self, log: Log) -> None:
+    async def test_a_subject_without_commits_is_empty_next_to_one_with_commits(self, log: Log) -> None:
         run, other = run_in(log), run_in(log)
         await run.append()
         assert await everything(log.events.read(other.subject)) == []

@@ -96,7 +96,7 @@ class LeasesSuite(Suite):
             await self.over(log, held)
         assert await self.live(log, others)
 
-    async def test_a_death_is_told_to_everybody_who_listens(self, log: Log) -> None:
+    async def test_a_death_is_reported_to_every_listener(self, log: Log) -> None:
         worker = new_name("worker")
         held = [self.lease(worker=worker) for _ in range(3)]
         async with (
@@ -131,7 +131,7 @@ class LeasesSuite(Suite):
                     await log.clock.sleep(0.05)
         assert await served() == set()
 
-    async def test_a_worker_that_leaves_orderly_ends_its_leases_and_is_no_news(self, log: Log) -> None:
+    async def test_a_worker_that_shuts_down_ends_its_leases_and_is_not_reported_dead(self, log: Log) -> None:
         orderly, vanished = new_name("worker"), new_name("worker")
         quiet, news = self.lease(worker=orderly), self.lease(worker=vanished)
         async with log.leases.deaths() as deaths:

@@ -62,7 +62,7 @@ class WakeupsSuite(Suite):
             await log.wakeups.send(wakeup)
         assert taken == [wakeup]
 
-    async def test_what_nobody_acknowledges_is_delivered_again_and_counted(
+    async def test_an_unacknowledged_wake_up_is_delivered_again_and_counted(
         self, log: Log, agent: str
     ) -> None:
         wakeup = wakeup_for(agent)
@@ -191,7 +191,7 @@ class WakeupsSuite(Suite):
                 await log.wakeups.send(wakeup)
         assert sorted(wakeup.cause for wakeup in taken) == list(range(20))
 
-    async def test_what_nobody_serves_is_kept_until_somebody_does(self, log: Log, agent: str) -> None:
+    async def test_a_wake_up_without_a_worker_is_kept_until_one_serves_it(self, log: Log, agent: str) -> None:
         served, unserved = wakeup_for(agent), wakeup_for(new_name("agent"))
         await log.wakeups.send(unserved)
         await log.wakeups.send(served)
@@ -220,7 +220,7 @@ class WakeupsSuite(Suite):
                 await log.wakeups.ack(delivery.token)
         assert [(delivery.wakeup, delivery.attempt) for delivery in taken] == [(wakeup, 1), (wakeup, 1)]
 
-    async def test_whoever_gets_the_wake_up_of_a_batch_can_read_its_commit(
+    async def test_a_worker_with_the_wake_up_of_a_batch_can_read_its_commit(
         self, log: Log, agent: str
     ) -> None:
         run = run_in(log)

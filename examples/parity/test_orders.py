@@ -26,7 +26,7 @@ def anyio_backend():
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("planned", [None, "crash@8", "crash@12,lost-ack@2"])
-async def test_an_order_is_refunded_whoever_drives(assert_parity, planned):
+async def test_an_order_is_refunded_on_every_executor(assert_parity, planned):
     report = await assert_parity(AGENT, script=SCRIPT, faults=planned)
     assert report.boundaries == (20, 20)
 

@@ -110,7 +110,7 @@ async def test_an_empty_file_says_so(root: Path, tools: Tools) -> None:
     assert await tools("read_file", path="b") == "L1: "
 
 
-async def test_bytes_that_are_no_text_are_replaced_and_told(root: Path, tools: Tools) -> None:
+async def test_bytes_that_are_not_text_are_replaced_and_told(root: Path, tools: Tools) -> None:
     (root / "a").write_bytes(b"caf\xe9\n")
     assert await tools("read_file", path="a") == (
         "L1: caf\ufffd\n[the file is not UTF-8: \ufffd stands for bytes that cannot be shown]"
@@ -214,7 +214,7 @@ async def test_a_directory_that_cannot_be_read_is_marked(
     assert await tools.refused("list_dir", path="b/deep") == "b/deep: Permission denied"
 
 
-async def test_what_is_no_directory_is_not_listed(tree: Path, tools: Tools) -> None:
+async def test_what_is_not_a_directory_is_not_listed(tree: Path, tools: Tools) -> None:
     assert await tools.refused("list_dir", path="a.txt") == "a.txt: Not a directory"
     assert await tools.refused("list_dir", path="link") == "link: is outside the workspace"
 
@@ -276,7 +276,7 @@ async def test_a_pattern_is_one_of_python(source: Path, tools: Tools) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["[", "(", "(?P<n", "(" * 5000, "a{99999999999}"])
-async def test_what_is_no_pattern_is_told(source: Path, tools: Tools, pattern: str) -> None:
+async def test_an_invalid_pattern_is_reported(source: Path, tools: Tools, pattern: str) -> None:
     told = await tools.refused("grep_files", pattern=pattern)
     assert told.startswith(f"the pattern {pattern!r} is not a valid regular expression of Python: ")
 

@@ -124,7 +124,7 @@ async def test_a_request_that_changes_something_carries_the_calls_key() -> None:
     assert "idempotency-key" not in server.requests[1].lower()
 
 
-async def test_what_is_no_text_comes_as_base64() -> None:
+async def test_a_body_that_is_not_text_comes_as_base64() -> None:
     async with answering(answer(b"\xff\0\xfe")) as server:
         result = await request(server.url)
     assert result["body_base64"] == "/wD+"
@@ -240,7 +240,7 @@ async def test_a_connection_that_fails_may_be_tried_again() -> None:
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "ftp://example.com/", "//x", "example.com", "http://", "http://[::1", ""]
 )
-async def test_what_is_no_web_address_is_refused(url: str) -> None:
+async def test_what_is_not_a_web_address_is_refused(url: str) -> None:
     with pytest.raises(ToolFailed):
         await request(url)
 
@@ -252,7 +252,7 @@ async def test_a_redirect_to_another_scheme_is_refused() -> None:
 
 
 @pytest.mark.parametrize("headers", [{"a b": "c"}, {"a": "b\r\nc: d"}, {"a": "ä\ud800"}])
-async def test_headers_that_are_none_reach_nobody(headers: dict[str, str]) -> None:
+async def test_invalid_headers_are_not_sent(headers: dict[str, str]) -> None:
     async with answering(answer()) as server:
         with pytest.raises(ToolFailed):
             await request(server.url, headers=headers)

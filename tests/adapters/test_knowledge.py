@@ -76,7 +76,7 @@ async def test_scripts_without_spaces_are_found_by_any_part_of_what_they_say(fil
     assert texts(await knowledge.search("首都 cold", 5)) == []
 
 
-async def test_an_index_of_an_earlier_release_is_made_anew_with_all_its_pieces(file: Path):
+async def test_an_index_of_an_earlier_release_is_rebuilt_with_all_its_pieces(file: Path):
     knowledge = SqliteKnowledge(file=file)
     await knowledge.add("東京は日本の首都です。", source="a")
     await knowledge.add("Deploys happen on Tuesday.", source="b")
@@ -276,7 +276,7 @@ def test_pieces_are_small_enough_and_hold_every_character_but_white_space_in_ord
     assert "".join("".join(pieces).split()) == "".join(text.split())
 
 
-def test_a_text_is_cut_between_paragraphs_else_behind_a_sentence_else_a_word():
+def test_a_text_is_cut_between_paragraphs_else_after_a_sentence_else_after_a_word():
     assert list(pieces_of("one\n\ntwo\n \n three four", 10)) == ["one\n\ntwo", "three four"]
     assert list(pieces_of("First. Second one goes on", 12)) == ["First.", "Second one", "goes on"]
     assert list(pieces_of("x" * 25, 10)) == ["x" * 10, "x" * 10, "x" * 5]

@@ -388,7 +388,7 @@ async def test_concurrent_calls_get_their_own_progress(factory: McpToolSource, e
             assert context.seen == [(number + 1, count, "") for number in range(count)]
 
 
-async def test_progress_behind_the_response_is_dropped_and_counted_and_numbers_stay_as_sent(
+async def test_progress_after_the_response_is_dropped_and_counted_and_numbers_stay_as_sent(
     fresh: McpToolSource,
 ):
     async with opened(fresh, raw()) as source:
@@ -400,7 +400,7 @@ async def test_progress_behind_the_response_is_dropped_and_counted_and_numbers_s
         assert source.progress_dropped == 4  # Two late, one malformed, one of nobody.
 
 
-async def test_a_context_that_fails_to_report_costs_nobody_the_result(
+async def test_a_context_that_fails_to_report_does_not_lose_the_result(
     factory: McpToolSource, entry: dict[str, Any]
 ):
     class Broken(Recorder):
@@ -476,7 +476,7 @@ async def test_a_failed_call_says_why(factory: McpToolSource, entry: dict[str, A
         ("malformed", "MCP server 'srv' violated the protocol: "),
     ],
 )
-async def test_an_answer_that_is_no_result_is_a_failure_and_the_connection_stays(
+async def test_an_answer_that_is_not_a_result_is_a_failure_and_the_connection_stays(
     fresh: McpToolSource, tool: str, message: str
 ):
     async with opened(
@@ -496,7 +496,7 @@ async def test_a_pattern_of_a_servers_schema_that_python_searches_for_ever_costs
             await call(source, "patterned")
 
 
-async def test_lines_that_are_no_messages_are_left_out_and_a_long_one_is_read(fresh: McpToolSource):
+async def test_lines_that_are_not_messages_are_left_out_and_a_long_one_is_read(fresh: McpToolSource):
     async with opened(fresh, raw()) as source:
         assert await call(source, "stray") == "done"
         assert len(await call(source, "large")) == 5_000_000
@@ -586,7 +586,7 @@ def port_of(url: str) -> int:
 @pytest.mark.parametrize(
     ("kind", "status"), [("http", 404), ("legacy-http", 404), ("legacy-http", 400), ("legacy-http", 422)]
 )
-async def test_an_http_server_restarted_between_calls_is_no_failure_of_the_next_one(
+async def test_an_http_server_restarted_between_calls_does_not_fail_the_next_one(
     fresh: McpToolSource, kind: str, status: int
 ):
     with http_server(kind) as (url, _):
@@ -916,7 +916,9 @@ async def test_an_answer_reaches_a_server_that_was_restarted_meanwhile(
     assert len(context.asked) == 1
 
 
-async def test_a_server_that_lost_its_state_is_not_called_anew_for_an_unsafe_tool(mcp_server: dict[str, Any]):
+async def test_a_server_that_lost_its_state_is_not_called_again_for_an_unsafe_tool(
+    mcp_server: dict[str, Any],
+):
     context = Recorder()
     for asks in (True, False):
         factory = McpToolSource(idle_s=0)
@@ -928,7 +930,7 @@ async def test_a_server_that_lost_its_state_is_not_called_anew_for_an_unsafe_too
         await factory.aclose()
 
 
-async def test_a_server_of_before_2026_that_asks_within_an_unsafe_call_is_told_that_nobody_answers():
+async def test_a_server_before_2026_that_asks_within_an_unsafe_call_gets_a_cancel():
     factory = McpToolSource(idle_s=0)
     with http_server("legacy-http") as (url, _):
         async with opened(factory, {"url": url}) as source:

@@ -223,7 +223,7 @@ async def test_a_server_that_asks_for_no_login_is_told_from_one_that_does(
     assert not (tmp_path / "tokens").exists()
 
 
-async def test_the_command_prints_an_address_and_ends_when_somebody_has_agreed(url: str, tmp_path: Path):
+async def test_the_command_prints_an_address_and_ends_after_the_login(url: str, tmp_path: Path):
     servers = tmp_path / "mcp.json"
     servers.write_text(json.dumps({"mcpServers": {"srv": {"url": url, "oauth": {}}}}))
     command = [

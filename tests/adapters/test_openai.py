@@ -136,7 +136,7 @@ async def test_an_answer_without_usage_has_none(api: Api):
 @pytest.mark.parametrize(
     "counts", [{"prompt_tokens": "many"}, {"prompt_tokens": -5, "completion_tokens": 1}, 7]
 )
-async def test_usage_that_is_no_count_is_none(counts: Any):
+async def test_usage_that_is_not_a_count_is_none(counts: Any):
     choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}
     events = ({"choices": [choice]}, {"choices": [], "usage": counts}, "data: [DONE]\n\n")
     async with served(Reply(events=events)) as (_, provider):
@@ -878,7 +878,7 @@ async def test_a_stream_may_have_no_finish_reason_if_its_provider_says_so(fault:
         assert isinstance(await failure(provider), TransientModelError)
 
 
-async def test_a_stream_without_anything_is_no_answer_even_where_the_finish_reason_is_optional():
+async def test_an_empty_stream_is_not_an_answer_even_if_the_finish_reason_is_optional():
     options = HttpOptions(finish_reason="optional")
     async with served(Reply(events=(chat_chunk({}), "data: [DONE]\n\n")), options=options) as (_, provider):
         assert isinstance(await failure(provider), TransientModelError)

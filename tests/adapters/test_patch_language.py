@@ -321,7 +321,7 @@ REFUSED: dict[str, tuple[str, int | None, str]] = {
 
 
 @pytest.mark.parametrize(("text", "line", "problem"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_patch_is_refused_with_the_line_and_the_problem(
+def test_what_is_not_a_patch_is_refused_with_the_line_and_the_problem(
     text: str, line: int | None, problem: str
 ) -> None:
     with pytest.raises(PatchSyntaxError) as caught:
@@ -352,12 +352,12 @@ SOUGHT: dict[str, tuple[list[str], list[str], int, int | None]] = {
     "quotes": (["\u2018\u2019\u201a\u201b \u201c\u201d\u201e\u201f"], ["'''' \"\"\"\""], 0, 0),
     "spaces within a line": (["a\u00a0b\u202fc\u3000d"], ["a b c d"], 0, 0),
     "typography in the patch": (["a - b"], ["a \u2013 b"], 0, 0),
-    "an ellipsis is no dots": (["a\u2026"], ["a..."], 0, None),
+    "an ellipsis is not three dots": (["a\u2026"], ["a..."], 0, None),
     "letters are not folded": (["Foo"], ["foo"], 0, None),
     "nothing wanted": (["a"], [], 1, 1),
     "more wanted than there is": (["just one line"], ["too", "many", "lines"], 0, None),
     "in an empty file": ([], ["a"], 0, None),
-    "a separator is no white space": (["x\x1f"], ["x"], 0, None),
+    "a separator is not white space": (["x\x1f"], ["x"], 0, None),
 }
 
 
@@ -813,7 +813,7 @@ def test_a_patch_is_carried_out_in_a_workspace(root: Path, case: Case) -> None:
     assert files_of(root) == case.after
 
 
-def test_a_file_that_is_no_text_is_not_updated_and_can_be_deleted(root: Path) -> None:
+def test_a_file_that_is_not_text_is_not_updated_and_can_be_deleted(root: Path) -> None:
     (root / "a").write_bytes(b"\xff\xfe")
     with pytest.raises(PatchFailed) as caught:
         apply(Workspace(root), parse(patch("*** Update File: a", *OLD_NEW)))
@@ -869,7 +869,7 @@ CHECKED: dict[str, tuple[str, str]] = {
         patch("*** Add File: new", "+x", "*** Delete File: none"),
         "Failed to read {root}/none: No such file or directory (os error 2)",
     ),
-    "a deletion of what is no text": (
+    "a deletion of a file that is not text": (
         patch("*** Delete File: binary"),
         "Failed to read {root}/binary: stream did not contain valid UTF-8",
     ),

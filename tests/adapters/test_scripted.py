@@ -242,7 +242,7 @@ async def test_a_file_that_is_not_there_is_named_with_the_place_it_was_looked_fo
         ('{"turns": {}}', "turns: Input should be a valid list"),
     ],
 )
-async def test_a_file_that_is_no_script_is_refused_with_its_name_and_the_place(
+async def test_a_file_that_is_not_a_script_is_refused_with_its_name_and_the_place(
     write: Write, tmp_path: Path, text: str | bytes, told: str
 ):
     write(text=text)

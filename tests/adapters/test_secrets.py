@@ -10,7 +10,7 @@ from foldlog.runtime.ports.tools import ToolFailed
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_secret_is_read_anew_for_every_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_secret_is_read_again_for_every_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "key"
     sources = (
         EnvironmentSecret(variable="KEY", tools=()),

@@ -150,7 +150,7 @@ async def test_an_answer_that_broke_off_after_its_end_is_whole(wire: Wire):
 
 
 @of_vendors
-async def test_whoever_stops_reading_closes_the_connection(wire: Wire):
+async def test_a_reader_that_stops_closes_the_connection(wire: Wire):
     whole = tuple(wire.events(wire.model, Reply(text=("Hel", "lo"))))
     async with wire.served(Reply(events=whole, fault="stall", fault_after=len(whole) - 2)) as (
         server,

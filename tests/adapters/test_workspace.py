@@ -211,7 +211,7 @@ def test_a_file_that_becomes_a_link_before_it_is_written_is_replaced_not_followe
     assert (ws.root / "a.txt").read_bytes() == b"new\n"
 
 
-def test_a_directory_made_as_a_link_by_somebody_else_is_not_entered(
+def test_a_directory_replaced_by_a_link_is_not_entered(
     ws: Workspace, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_mkdir = os.mkdir
@@ -297,7 +297,7 @@ def special_files(place: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", ["fifo", "socket"])
-def test_what_is_no_regular_file_is_neither_read_nor_written(ws: Workspace, name: str) -> None:
+def test_what_is_not_a_regular_file_is_neither_read_nor_written(ws: Workspace, name: str) -> None:
     before = special_files(ws.root)[name].lstat()
     with pytest.raises(WorkspaceError, match="is not a regular file"):
         ws.read(name)
@@ -445,7 +445,7 @@ def test_entries_are_sorted_with_their_kinds_and_links_unfollowed(ws: Workspace,
     ]
 
 
-def test_a_name_that_is_no_text_is_listed_and_can_be_read_and_is_shown_with_escapes(ws: Workspace) -> None:
+def test_a_name_that_is_not_text_is_listed_and_can_be_read_and_is_shown_with_escapes(ws: Workspace) -> None:
     Path(os.fsdecode(os.fsencode(ws.root) + b"/caf\xe9\n.txt")).write_bytes(b"x")
     (name,) = [each.name for each in ws.entries(".") if "caf" in each.name]
     assert ws.read(name) == b"x"
@@ -453,7 +453,7 @@ def test_a_name_that_is_no_text_is_listed_and_can_be_read_and_is_shown_with_esca
 
 
 @pytest.mark.parametrize(("root", "problem"), [("none", "No such file"), ("ws/a.txt", "is not a directory")])
-def test_a_workspace_that_is_no_directory_is_refused(
+def test_a_workspace_that_is_not_a_directory_is_refused(
     tmp_path: Path, ws: Workspace, root: str, problem: str
 ) -> None:
     with pytest.raises(ConfigError, match=problem):

@@ -157,14 +157,14 @@ def test_wrong_usage_exits_2_and_says_what_is_wrong(args: list[str]) -> None:
     assert "Traceback" not in result.output
 
 
-def test_bytes_that_are_no_text_are_refused_and_named() -> None:
+def test_bytes_that_are_not_text_are_refused_and_named() -> None:
     result = invoke("runs", "show", "caf\udce9")
     assert result.exit_code == 2
     assert result.stderr == "error: the argument 'caf\\udce9' is not text in UTF-8\n"
 
 
 @pytest.mark.parametrize("time", ["nan", "inf", "-3s", "0", "soon", ""])
-def test_what_is_no_time_is_refused(time: str) -> None:
+def test_what_is_not_a_time_is_refused(time: str) -> None:
     result = invoke("simulate", "--for", time)
     assert result.exit_code == 2
     assert "write a duration as 30s" in result.stderr
@@ -174,7 +174,7 @@ def test_a_mistyped_command_is_told_the_nearest() -> None:
     assert "Did you mean 'runs'" in invoke("rums").stderr
 
 
-def test_global_options_may_stand_behind_the_command() -> None:
+def test_global_options_may_come_after_the_command() -> None:
     args = ["runs", "list", "-s", "nats://a", "--namespace=b", "--quiet", "--status", "paused"]
     assert root.hoisted(args) == [
         "-s",
@@ -188,11 +188,11 @@ def test_global_options_may_stand_behind_the_command() -> None:
     ]
 
 
-def test_what_follows_two_dashes_is_no_option() -> None:
+def test_what_follows_two_dashes_is_not_an_option() -> None:
     assert root.hoisted(["run", "a:b", "--", "--quiet"]) == ["run", "a:b", "--", "--quiet"]
 
 
-def test_the_value_of_an_option_is_no_global_option_and_a_global_option_has_a_value() -> None:
+def test_the_value_of_an_option_is_not_a_global_option_and_a_global_option_has_a_value() -> None:
     command = typer.main.get_command(root.app)
     args = ["runs", "list", "--session", "-s", "--agent", "-q", "-n", "-x"]
     assert root.hoisted(args, command) == ["-n", "-x", "runs", "list", "--session", "-s", "--agent", "-q"]
@@ -218,7 +218,7 @@ def test_the_commands_that_mean_many_runs_say_which_by_the_same_options() -> Non
         assert ("--dry-run" in options) == (name != "list")
 
 
-def test_a_name_that_begins_with_a_dash_stands_behind_two(alone: Project) -> None:
+def test_a_name_that_begins_with_a_dash_comes_after_two_dashes(alone: Project) -> None:
     begun = alone.run("run", "project_agents:failing", "x", "--run-id", "-x", "--namespace", "-n")
     assert (begun.code, "run -x  agent failing" in begun.err) == (1, True)
     assert "a name that begins with - goes after --" in alone.run("runs", "show", "-x").err

@@ -54,7 +54,7 @@ def test_a_run_that_nobody_serves_says_so_and_ctrl_c_detaches_from_it(project: P
     assert (row["waiting_for"], row["reason"]) == ("worker", "no live worker serves 'unserved'")
 
 
-def test_whoever_comes_back_sees_the_whole_run(project: Project, start: Start) -> None:
+def test_a_reader_that_comes_back_sees_the_whole_run(project: Project, start: Start) -> None:
     running = start("run", "project_agents:helper", "question", "--executor", "durable")
     running.until("waiting for a worker")
     running.interrupt()

@@ -85,7 +85,7 @@ SHARP_JSON = (
 )
 
 
-def test_what_is_approved_is_shown_wherever_somebody_decides_or_looks(project: Project) -> None:
+def test_what_is_approved_is_shown_by_every_command(project: Project) -> None:
     def stripped(text: str) -> list[str]:
         return [line.strip() for line in text.splitlines()]
 
@@ -253,7 +253,7 @@ def _interrupted(start: Start, agent: str) -> None:
     assert "cancelled (interrupted)" in ended.err
 
 
-def test_a_run_that_nobody_drives_is_driven_on_here(project: Project) -> None:
+def test_a_run_without_a_driver_is_driven_here(project: Project) -> None:
     project.run("run", "project_agents:careful", "q", "--no-wait")
     run = project.only_run()
     (approval,) = project.run("approvals", "list", "--json").document

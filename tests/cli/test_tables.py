@@ -75,7 +75,7 @@ def test_ids_give_way_before_columns_and_columns_in_their_order() -> None:
     assert "a-rather" in "".join(lines_at(60))
 
 
-def test_details_stand_behind_their_row_where_they_fit_and_below_it_else() -> None:
+def test_details_are_on_the_line_of_their_row_if_they_fit_else_below_it() -> None:
     wide = list(laid_out((Column("a"), Column("detail", below=True)), [("x", "short"), ("y", "z " * 60)], 40))
     lines = [line.plain for line in wide]
     assert lines[:2] == ["a  detail", "x  short"]

@@ -119,7 +119,7 @@ def test_a_workspace_that_does_not_exist_exits_2(place: Path) -> None:
     assert result.stderr.startswith("error: the workspace 'none' cannot be used")
 
 
-def test_a_patch_that_is_no_text_exits_1(place: Path) -> None:
+def test_a_patch_that_is_not_text_exits_1(place: Path) -> None:
     result = invoke("apply-patch", input=b"*** Begin Patch\n\xff")
     assert (result.exit_code, result.stderr) == (
         1,

@@ -79,7 +79,7 @@ async def test_a_pause_that_is_over_is_not_taken_for_the_one_that_holds(
         (Settings(server="memory://"), "it cannot be answered", "is lost"),
     ],
 )
-async def test_whoever_watches_a_run_without_budget_is_told_what_lets_it_go_on(
+async def test_a_watched_run_without_budget_says_how_to_continue_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: Settings, told: str, way_back: str
 ) -> None:
     usage = {"input_tokens": 3, "output_tokens": 0}

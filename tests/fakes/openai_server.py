@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 Fault = Literal["", "cut", "end", "torn", "malformed", "stall", "error"]
 """The fault after `fault_after` events: the TCP connection is cut; the response ends cleanly, or in the middle of a
-line; an event is no JSON; nothing comes any more until the client goes; an event reports `body`."""
+line; an event is not JSON; nothing more comes until the client disconnects; an event reports `body`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,7 @@ def call(request: dict[str, Any]) -> None:
                 progress(token, progress=2, total=2),
             )
         case "stray":
-            sys.stdout.write("this is no message\n\n")
+            sys.stdout.write("this is not a message\n\n")
             write(answer(request, "done"))
         case "protocol_error":
             write(

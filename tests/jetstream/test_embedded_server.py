@@ -493,7 +493,7 @@ async def test_a_server_that_comes_back_without_its_tail_is_kept_from_its_client
         await ensure_server(directory)
 
 
-async def test_deleted_streams_messages_snapshots_and_streams_in_memory_are_no_loss(directory: Path):
+async def test_deleted_streams_messages_snapshots_and_streams_in_memory_are_not_losses(directory: Path):
     info = await ensure_server(directory)
     await store_messages(info.url, 5, "GONE")
     await store_messages(info.url, 5, "PURGED")
@@ -636,7 +636,7 @@ async def test_an_ephemeral_server_keeps_port_and_data_over_a_kill_and_leaves_no
     assert processes_of(place) == []
 
 
-async def test_nobody_else_chooses_the_port_of_an_ephemeral_server_that_is_down(
+async def test_no_other_process_takes_the_port_of_an_ephemeral_server_that_is_down(
     monkeypatch: pytest.MonkeyPatch,
 ):
     async with EphemeralServer() as server:

@@ -370,7 +370,7 @@ async def test_who_waits_for_the_end_of_a_run_is_woken_by_that_alone(log: JetStr
         assert await waiting == run.stored[1:]
 
 
-async def test_an_end_that_nobody_told_is_found_in_the_silence(
+async def test_an_end_without_a_notification_is_found_after_a_silence(
     log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower, "IDLE_S", 0.05)
@@ -519,7 +519,7 @@ async def test_a_wake_up_that_nobody_can_read_blocks_no_other(
 
 
 @pytest.mark.parametrize("token", ["", "fl.default.00.run.a.a", "$JS.ACK.x\r\nPUB y 0\r\n"])
-async def test_what_is_no_token_is_refused(log: JetStreamLog, token: str) -> None:
+async def test_what_is_not_a_token_is_refused(log: JetStreamLog, token: str) -> None:
     for use in (log.wakeups.ack, log.wakeups.nak, log.wakeups.extend):
         with pytest.raises(ValueError, match="not the token"):
             await use(token)
@@ -578,7 +578,7 @@ async def test_the_death_of_a_worker_process_is_told_with_its_tokens(
         assert not await log.leases.live("r1", "w1", 1)
 
 
-async def test_a_worker_that_died_unheard_is_told_to_the_next_who_listens(
+async def test_a_death_that_no_process_heard_is_reported_to_the_next_listener(
     server: EphemeralServer, log: JetStreamLog
 ) -> None:
     async with worker(server.url, "w1", "r1") as kill:
@@ -670,7 +670,7 @@ async def ten_commits(log: JetStreamLog) -> Writer:
 
 
 @pytest.mark.parametrize(("flipped", "revision"), [(4, 5), (9, 10)])
-async def test_a_flipped_byte_on_disk_is_found_by_whoever_reads(
+async def test_a_flipped_byte_on_disk_is_found_by_every_reader(
     server: EphemeralServer, flipped: int, revision: int
 ) -> None:
     async with opened(server.url) as log:
@@ -710,7 +710,7 @@ async def test_a_run_whose_last_commit_cannot_be_read_is_neither_headless_nor_wr
             await log.events.append(run.write("on", expected=At(run.stored[-2].position)))
 
 
-async def test_a_tail_that_the_server_dropped_after_a_crash_is_noticed_by_those_who_were_there(
+async def test_a_tail_that_the_server_dropped_after_a_crash_is_noticed_by_processes_that_were_connected(
     server: EphemeralServer,
 ) -> None:
     async with opened(server.url) as log, opened(server.url) as reader:

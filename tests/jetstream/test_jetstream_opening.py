@@ -97,7 +97,7 @@ async def test_no_server_is_told_with_the_url_and_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("url", ["nats://127.0.0.1:notaport", "ftp://127.0.0.1", ""])
-async def test_what_is_no_url_is_a_config_error(url: str) -> None:
+async def test_what_is_not_a_url_is_a_config_error(url: str) -> None:
     with pytest.raises(ConfigError, match="URL"):
         async with opened(url, connect_timeout_s=0.3):
             pass
@@ -284,7 +284,9 @@ async def test_the_number_of_shards_is_fixed_when_the_namespace_is_made(server: 
         assert log.events.shards == 2
 
 
-async def test_of_those_who_make_a_namespace_at_once_all_agree_or_are_told(server: EphemeralServer) -> None:
+async def test_processes_that_create_a_namespace_at_once_agree_or_get_an_error(
+    server: EphemeralServer,
+) -> None:
     made: list[int] = []
     refused: list[ConfigError] = []
 
@@ -316,14 +318,14 @@ async def test_a_namespace_that_was_begun_and_left_is_completed(
         await run_in(begun, shard=2).append()
 
 
-async def test_a_shard_that_is_gone_is_not_made_anew(server: EphemeralServer, log: JetStreamLog) -> None:
+async def test_a_shard_that_is_gone_is_not_created_again(server: EphemeralServer, log: JetStreamLog) -> None:
     await log._wire.api("STREAM.DELETE.FL_default_01", None, Done)
     with pytest.raises(LogCorrupted, match="no stream FL_default_01"):
         async with opened(server.url):
             pass
 
 
-async def test_a_server_without_tls_is_no_answer_to_a_url_that_asks_for_it(server: EphemeralServer) -> None:
+async def test_a_server_without_tls_is_refused_for_a_url_that_requires_it(server: EphemeralServer) -> None:
     with pytest.raises(ConfigError, match="TLS"):
         async with opened(server.url.replace("nats://", "tls://")):
             pass
@@ -336,7 +338,7 @@ async def test_a_namespace_has_a_plain_name(server: EphemeralServer, namespace: 
             pass
 
 
-async def test_ids_that_are_no_names_never_reach_the_server(log: JetStreamLog) -> None:
+async def test_ids_that_are_not_names_never_reach_the_server(log: JetStreamLog) -> None:
     for name in ("a.b", "a b", "*", ">", ""):
         with pytest.raises(ConfigError):
             await log.events.append(CommitWrite(Subject(0, "run", name, name), NEW, b"x"))

@@ -269,7 +269,7 @@ async def test_damage_is_found_and_the_runs_that_are_gone_are_named(
 
 
 @pytest.mark.parametrize("what", ["meta.inf", "meta.sum", "the directory"])
-async def test_a_shard_that_the_server_does_not_find_any_more_is_not_begun_anew(what: str, directory: Path):
+async def test_a_shard_that_the_server_no_longer_finds_is_not_created_again(what: str, directory: Path):
     if what == "the directory":
         shutil.rmtree(files(directory))
     else:
@@ -282,7 +282,7 @@ async def test_a_shard_that_the_server_does_not_find_any_more_is_not_begun_anew(
                 pass
 
 
-# --- what is no damage ------------------------------------------------------------------------------------------------
+# --- what is not damage -----------------------------------------------------------------------------------------------
 
 
 UNDAMAGED: dict[str, Callable[[Path], object]] = {
@@ -354,7 +354,7 @@ async def test_many_writers_seal_one_chain_to_its_end(tmp_path: Path, monkeypatc
     assert [seal.number for seal in chain if seal is not None] == list(range(1, len(chain) + 1))
 
 
-async def test_seals_go_on_behind_a_loss_that_is_accepted_and_the_next_one_is_found(tmp_path: Path):
+async def test_seals_continue_after_an_accepted_loss_and_the_next_loss_is_found(tmp_path: Path):
     async def lose(log: JetStreamLog, run: str) -> None:
         lost = {"filter": f"{Layout('default').prefix(0)}.run.{run}.>"}
         await log._wire.api(f"STREAM.PURGE.{STREAM}", lost, Done)
@@ -383,9 +383,7 @@ async def test_seals_go_on_behind_a_loss_that_is_accepted_and_the_next_one_is_fo
 # --- a tail that is written again -------------------------------------------------------------------------------------
 
 
-async def test_what_was_lost_at_the_end_and_written_anew_is_found_by_the_seals(
-    directory: Path, stopped: Path
-):
+async def test_a_lost_end_that_was_written_again_is_found_by_the_seals(directory: Path, stopped: Path):
     put_back(directory, stopped, STREAM)
     async with EphemeralServer(directory) as server, JetStreamLog.open(server.url) as log:
         for number in range(1000, 1000 + FAMILIES):  # beyond where it ended before

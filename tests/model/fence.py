@@ -7,7 +7,7 @@ read. Reading the family and cancelling its runs are separate actions, one run a
 the revision that was read. Every state that can be reached is visited.
 
 The cancel: fence the root, with a wake-up in the same append; read the family; cancel the runs below, children before
-their parents; end the root. Whoever finds the root fenced goes on in the same way from the second step.
+their parents; end the root. A process that finds the root fenced continues in the same way from the second step.
 
 What must hold:
   closed    nothing is stored in the root between its fence and its end

@@ -15,7 +15,7 @@ NEEDED = [
 
 
 @pytest.mark.parametrize("rests", [False, True], ids=["driven", "at rest"])
-def test_a_family_is_cancelled_whole_whoever_dies_on_the_way(rests: bool) -> None:
+def test_a_family_is_cancelled_whole_whichever_process_dies_on_the_way(rests: bool) -> None:
     broken, states = check(Rules(), rests=rests)
     assert broken == ""
     assert states > 50

@@ -97,7 +97,7 @@ def appends(place: Place) -> int:
 
 
 async def begun(place: Place, executor: str, point: str) -> RunHandle[str]:
-    """A run of the company, where whoever comes to the point first dies."""
+    """Start a run of the company, in which the first process at the point dies."""
     for _ in range(2):
         await place.worker(serves=["company"], lease_s=LEASE_S, WORKSHOP_KILL=point)
     if executor == "durable":

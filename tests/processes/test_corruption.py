@@ -1,4 +1,4 @@
-"""A damaged log is named by run and revision to whoever reads it; a worker leaves the run alone and serves others."""
+"""A damaged log is reported to readers by run and revision; a worker leaves the run alone and serves others."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -93,7 +93,7 @@ async def test_a_byte_flipped_while_the_server_was_down_is_found(
     await assert_worker_serves_others(place)
 
 
-async def test_a_tail_that_the_server_lost_after_a_crash_is_noticed_by_who_was_there(
+async def test_a_tail_that_the_server_lost_after_a_crash_is_noticed_by_processes_that_were_connected(
     place: Place, server: EphemeralServer
 ):
     run = await place.runtime.start(workshop.waiter, "question")
@@ -177,7 +177,7 @@ async def test_a_forged_message_is_named_by_every_reader_and_left_alone_by_worke
     assert await commits(place, run) == there
 
 
-async def test_a_commit_of_an_executor_that_holds_no_claim_is_refused_by_who_folds_the_run(place: Place):
+async def test_a_commit_of_an_executor_without_a_claim_is_refused_by_the_fold(place: Place):
     await place.worker()
     run = await place.runtime.start(workshop.waiter, "question", executor="durable")
     await stored(run, McpProgress)

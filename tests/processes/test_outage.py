@@ -67,7 +67,7 @@ async def assert_nothing_acknowledged_is_lost(place: Place) -> None:
     runs = {place for place, data in there.items()}
     for shard, position, data in promised:
         key = (int(shard), int(position))
-        if key in runs:  # keys and lanes are no commits of runs
+        if key in runs:  # keys and lanes are not commits of runs
             assert there[key] == data
         else:
             assert '"type":"key_recorded"' in data

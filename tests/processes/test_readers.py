@@ -1,4 +1,4 @@
-"""Whoever reads a run, when and from where, sees the same; what is shown early is corrected once, where it differs."""
+"""All readers of a run see the same, at any time and place; text shown early is corrected once, where it differs."""
 
 import asyncio
 import json

@@ -65,7 +65,7 @@ def read_diary() -> list[str]:
 
 
 def open_gate(gate: str = "gate") -> None:
-    """Let whoever waits at the gate pass, now and later."""
+    """Open the gate, for all that wait at it now or later."""
     (directory() / gate).touch()
 
 

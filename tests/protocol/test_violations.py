@@ -94,7 +94,7 @@ def found_in(schedule: Schedule) -> list[str]:
 
 
 def waiting(world: World, name: str = "gate") -> Job:
-    """A run whose tool waits at a gate, on whoever drives it."""
+    """Start a run whose tool waits at a gate, on any worker."""
     return Job(an_agent(world, "waiting", calls(("wait", {"for_": name})), says("done")), "question")
 
 
@@ -753,7 +753,7 @@ def children_are_waited_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ChildRuns, "_drive_to_end", wait)
 
 
-# A parent never parks for a child: it keeps its wake-up, and whoever drives it drives its children (W19).
+# A parent never parks for a child: it keeps its wake-up, and its driver drives its children (W19).
 @row("22", "who takes over a parent does not drive its child", "W19", "P3", children_are_waited_for)
 async def owner_dies_within_a_child(world: World) -> None:
     job = parent(world)

@@ -95,7 +95,7 @@ async def test_of_two_submissions_of_one_run_one_is_stored(log: Log) -> None:
     assert [type(event) for event in trace.events if event.type == "submitted"] == [Submitted]
 
 
-async def test_of_two_who_claim_at_one_revision_one_is_the_owner(log: Log) -> None:
+async def test_of_two_claims_at_one_revision_one_wins(log: Log) -> None:
     waiting = Waiting()
     subject = Subject(0, "run", "the-run", "the-run")
     journal = Journal(log, subject)

@@ -488,7 +488,7 @@ async def verified(world: World) -> None:
         await run.resolve(approval.request.approval_id, "approved", outcome="succeeded", by="ann")
         await world.entered.wait()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(rt.aclose(), 0.01)  # whoever leaves does not wait for the call
+            await asyncio.wait_for(rt.aclose(), 0.01)  # a process that leaves does not wait for the call
     async with world.runtime() as second:
         await second.drive(run.run_id)
         await end(second.get_run(run.run_id))

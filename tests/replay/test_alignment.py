@@ -64,7 +64,7 @@ def steps(numbers: list[int]) -> Canonical:
     return canonical(family.events)
 
 
-def test_a_step_that_was_put_in_does_not_make_all_behind_it_differ() -> None:
+def test_an_inserted_step_does_not_make_all_later_ones_differ() -> None:
     rows = align(steps([1, 2, 3, 4]), steps([1, 2, 9, 3, 4]))
     texts = [
         (r.kind, r.left.label if r.left else "", r.right.label if r.right else "", r.fields) for r in rows

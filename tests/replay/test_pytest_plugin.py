@@ -34,7 +34,7 @@ def test_the_example_passes_as_it_is_copied(project: pytest.Pytester) -> None:
     result.assert_outcomes(passed=6)
 
 
-WHOEVER = ("--foldlog-golden", "golden", "-k", "whoever")
+ON_EVERY = ("--foldlog-golden", "golden", "-k", "on_every")
 
 
 def goldens(project: pytest.Pytester) -> dict[str, bytes]:
@@ -50,17 +50,17 @@ def outside_of_ci(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_golden_traces_are_written_on_request_and_later_traces_are_held_against_them(
     project: pytest.Pytester,
 ) -> None:
-    run(project, *WHOEVER, "--golden-update").assert_outcomes(passed=3, deselected=3)
+    run(project, *ON_EVERY, "--golden-update").assert_outcomes(passed=3, deselected=3)
     kept = goldens(project)
     assert len(kept) == 3
     assert all(name.endswith(".jsonl") for name in kept)
-    run(project, *WHOEVER, "--golden-check").assert_outcomes(passed=3, deselected=3)
-    run(project, *WHOEVER, "--golden-update").assert_outcomes(passed=3, deselected=3)
+    run(project, *ON_EVERY, "--golden-check").assert_outcomes(passed=3, deselected=3)
+    run(project, *ON_EVERY, "--golden-update").assert_outcomes(passed=3, deselected=3)
     assert goldens(project) == kept
 
 
 def test_a_missing_golden_trace_is_a_warning_and_is_not_written(project: pytest.Pytester) -> None:
-    result = run(project, *WHOEVER, "-W", "default")
+    result = run(project, *ON_EVERY, "-W", "default")
     result.assert_outcomes(passed=3, deselected=3, warnings=3)
     result.stdout.fnmatch_lines(["*there is no golden trace*write it with --golden-update*"])
     assert goldens(project) == {}
@@ -72,7 +72,7 @@ def test_a_missing_golden_trace_fails_the_check(
 ) -> None:
     if by == "CI":
         monkeypatch.setenv("CI", "true")
-    result = run(project, *WHOEVER, *(["--golden-check"] if by == "the option" else []))
+    result = run(project, *ON_EVERY, *(["--golden-check"] if by == "the option" else []))
     result.assert_outcomes(failed=3, deselected=3)
     result.stdout.fnmatch_lines(["*there is no golden trace*write it with --golden-update*"])
     assert goldens(project) == {}
@@ -81,18 +81,18 @@ def test_a_missing_golden_trace_fails_the_check(
 def test_an_agent_that_changed_is_not_its_golden_self_until_the_golden_trace_is_updated(
     project: pytest.Pytester,
 ) -> None:
-    run(project, *WHOEVER, "--golden-update")
+    run(project, *ON_EVERY, "--golden-update")
     before = goldens(project)
     agent = project.path / "orders.py"
     agent.write_text(agent.read_text().replace('f"order {order}: shipped"', 'f"order {order}: lost"'))
-    result = run(project, *WHOEVER)
+    result = run(project, *ON_EVERY)
     result.assert_outcomes(failed=3, deselected=3)
     result.stdout.fnmatch_lines(
         ["*the trace (right) differs from*tool_result(success) of orders differs in result*"]
     )
     assert goldens(project) == before
-    run(project, *WHOEVER, "--golden-update").assert_outcomes(passed=3, deselected=3)
-    run(project, *WHOEVER, "--golden-check").assert_outcomes(passed=3, deselected=3)
+    run(project, *ON_EVERY, "--golden-update").assert_outcomes(passed=3, deselected=3)
+    run(project, *ON_EVERY, "--golden-check").assert_outcomes(passed=3, deselected=3)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_difference_between_executors_fails_the_test_with_the_report(project: 
             'return f"order {order}: shipped"', "import time; return str(time.time_ns())"
         )
     )
-    result = run(project, "-k", "whoever and None")
+    result = run(project, "-k", "on_every and None")
     result.assert_outcomes(failed=1, deselected=5)
     result.stdout.fnmatch_lines(["*ParityViolation: parity: different*", "*rule R4*differs in result*"])
 

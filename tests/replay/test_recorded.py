@@ -179,7 +179,7 @@ async def test_the_provider_answers_from_a_run_by_its_id(
                     await again.run(agent, "question", timeout_s=30)
 
 
-def test_a_file_that_is_no_trace_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_trace_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.jsonl cannot be read"):
         RecordedProvider().check(str(tmp_path / "nowhere.jsonl"))
     (tmp_path / "other.jsonl").write_text("hello\n")

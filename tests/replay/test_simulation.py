@@ -78,12 +78,12 @@ def test_time_passes_only_when_nothing_can_run() -> None:
     assert run_simulated(main) == [0.0, 7200.0]
 
 
-def test_nobody_waits_for_ever() -> None:
+def test_no_caller_waits_for_ever() -> None:
     with pytest.raises(Stuck):
         run_simulated(asyncio.Event().wait)
 
 
-def test_nobody_goes_round_in_circles_for_ever() -> None:
+def test_no_deadlock_lasts() -> None:
     async def main() -> None:
         while True:  # noqa: ASYNC110 - that is what it does
             await asyncio.sleep(0)
@@ -328,7 +328,7 @@ def test_a_script_without_a_question_is_refused() -> None:
         simulate(AGENT, script=[{"text": "done"}])
 
 
-def test_people_who_tell_an_undisturbed_run_something_are_heard() -> None:
+def test_messages_to_an_undisturbed_run_are_delivered() -> None:
     def talk(world: World) -> list[Job]:
         return [Job(an_agent(world, "talk", calls(("poke", {"text": "hello"})), says("done")), "question")]
 

@@ -39,7 +39,7 @@ def anyio_backend() -> str:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - What a server was asked is no event here.
+    while not condition():  # noqa: ASYNC110 - requests to a server are not events here
         await asyncio.sleep(0.01)
 
 

@@ -113,7 +113,7 @@ async def test_a_command_that_is_cancelled_while_it_starts_leaves_nothing_behind
 
     async def slow_to_return(*args: Any, **fields: Any) -> Any:
         started = await start(*args, **fields)
-        while not (tmp_path / "pids").exists():  # noqa: ASYNC110 - A command is no event.
+        while not (tmp_path / "pids").exists():  # noqa: ASYNC110 - no event for a command
             await asyncio.sleep(0.01)
         written.set()
         await asyncio.sleep(0)
@@ -140,7 +140,7 @@ def test_a_command_that_closes_its_input_before_it_is_given_loses_nothing_else(
         async def slow_to_return(*args: Any, **fields: Any) -> Any:
             transport, protocol = await start(*args, **fields)
             pipe: Any = transport.get_pipe_transport(0)
-            while not pipe.is_closing():  # noqa: ASYNC110 - What a command does to its input is no event.
+            while not pipe.is_closing():  # noqa: ASYNC110 - no event for a command's input
                 await asyncio.sleep(0.01)
             return transport, protocol
 

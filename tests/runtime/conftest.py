@@ -80,7 +80,7 @@ def calls(*requests: Turn) -> Turn:
 
 
 class JumpingClock(SystemClock):
-    """Wall time that a test lets pass at once; whoever sleeps looks at it again."""
+    """Wall time that a test advances at once; sleepers check it again."""
 
     def __init__(self) -> None:
         self._ahead_s, self._jumped = 0.0, asyncio.Event()
@@ -165,7 +165,7 @@ class Place:
         return worker
 
     async def hand_over(self, run: RunHandle[Any]) -> None:
-        """Whoever drives the run leaves, and another goes on with it."""
+        """Have the driver leave the run, and another continue it."""
         if self.executor == "durable":
             await self.add_worker("worker-1")
             self._leave(self.workers[0][0])
@@ -174,13 +174,15 @@ class Place:
             await self.runtime.drive(run.run_id)
 
     async def cut_off(self, run: RunHandle[Any]) -> None:
-        """Whoever drives the run is gone at once, with its calls; another goes on when its lease has lapsed."""
+        """Have the driver vanish at once, with its calls; another continues the run when its lease has expired."""
         if self.executor == "durable":
             await self.add_worker("worker-1")
             self.workers[0][1].cancel()
         else:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.runtime.aclose(), 0.01)  # whoever leaves does not wait for them
+                await asyncio.wait_for(
+                    self.runtime.aclose(), 0.01
+                )  # a process that leaves does not wait for them
             await self.runtime.drive(run.run_id)
 
     def _leave(self, worker: Worker) -> None:

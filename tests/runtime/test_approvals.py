@@ -68,7 +68,7 @@ async def memory(script: Script) -> AsyncIterator[tuple[Runtime, Deployer, Shift
         yield runtime, deployer, clock
 
 
-async def test_one_answer_is_for_one_approval_and_whoever_comes_second_is_told_who_was_first(
+async def test_one_answer_is_for_one_approval_and_a_second_one_gets_the_name_of_the_first(
     place: Place, script: Script
 ) -> None:
     deployer = Deployer(script, "web", "db")
@@ -238,7 +238,7 @@ async def test_the_same_decision_with_other_arguments_is_another_answer(
         await run.resolve(approval, "approved")
 
 
-async def test_many_people_answer_at_once_and_nobody_is_turned_away(script: Script) -> None:
+async def test_many_answers_at_once_are_all_accepted(script: Script) -> None:
     services = [f"s{number}" for number in range(80)]
     deployer = Deployer(script, *services)
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[deployer.agent])) as runtime:
@@ -250,7 +250,7 @@ async def test_many_people_answer_at_once_and_nobody_is_turned_away(script: Scri
     assert sorted(deployer.ran) == sorted(f"{service} x1" for service in services)
 
 
-async def test_an_approval_has_its_time_and_whoever_answers_later_is_told(
+async def test_an_approval_expires_and_later_answers_are_refused(
     memory: tuple[Runtime, Deployer, ShiftedClock], script: Script
 ) -> None:
     runtime, _, clock = memory
@@ -439,7 +439,7 @@ async def test_a_policy_denies_asks_and_allows_by_name_and_arguments(place: Plac
     assert ran == ["test", "prod-de"]
 
 
-async def test_whoever_goes_on_after_an_answer_is_vouched_for_when_its_claim_is_stored(
+async def test_a_process_that_continues_after_an_answer_has_a_lease_when_its_claim_is_stored(
     cheap: Place, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployer, events, leases = Deployer(script, "web"), cheap.log.events, cheap.log.leases

@@ -115,7 +115,7 @@ async def test_what_is_wrong_with_a_request_is_not_the_providers_fault(place: Pl
         assert failure.value.error_type == "invalid_request"
 
 
-async def test_whoever_takes_over_meets_the_breaker_that_the_dead_worker_left() -> None:
+async def test_a_takeover_meets_the_breaker_that_the_dead_worker_left() -> None:
     agent = Agent(
         "helper",
         model="busy:a",

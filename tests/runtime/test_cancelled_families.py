@@ -1,4 +1,4 @@
-"""A cancel of a family that one batch does not hold: a fence first, then everything behind it, whoever does it."""
+"""A cancel of a family that does not fit into one batch: a fence first, then the rest, by any process."""
 
 import asyncio
 import contextlib
@@ -101,7 +101,7 @@ async def test_a_family_above_the_limit_of_a_batch_is_fenced_and_then_cancelled_
     assert await run.cancel() == "already_cancelled"
 
 
-async def test_what_was_under_way_in_the_children_is_reported_behind_their_end(
+async def test_effects_in_progress_in_the_children_are_reported_after_their_end(
     cheap: Place, script: Script
 ) -> None:
     run = await Crowd(script).start(cheap)
@@ -130,7 +130,7 @@ def dies_behind_its_fence(place: Place, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(place.log.events, "append", once)
 
 
-async def test_who_drives_the_run_finishes_the_cancel_of_one_that_died_behind_its_fence(
+async def test_the_driver_finishes_the_cancel_of_a_canceller_that_died_after_its_fence(
     cheap: Place, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await Crowd(script).start(cheap)

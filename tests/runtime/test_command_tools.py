@@ -127,7 +127,7 @@ async def test_cancelling_a_run_stops_its_command_with_all_that_it_started(
     await place.open(agent)
     run = await place.start(agent)
     pids = tmp_path / "ws" / "pids"
-    while not (pids.exists() and pids.read_text().endswith("\n")):  # noqa: ASYNC110 - A command is no event.
+    while not (pids.exists() and pids.read_text().endswith("\n")):  # noqa: ASYNC110 - no event for a command
         await asyncio.sleep(0.01)
     left = psutil.Process(int(pids.read_text()))
     await run.cancel()

@@ -298,7 +298,7 @@ def test_a_file_without_a_type_is_what_it_begins_like() -> None:
     assert File.from_url("https://example.com/a/cat.PNG?x=1").media_type == "image/png"
 
 
-async def test_a_file_within_other_json_is_no_result(place: Place, script: Script) -> None:
+async def test_a_file_within_other_json_is_not_a_result(place: Place, script: Script) -> None:
     @tool(effect="pure")
     def wrong() -> Any:
         """Return a file within an object."""

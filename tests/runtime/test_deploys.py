@@ -358,9 +358,7 @@ async def test_a_refresh_lets_a_run_go_on_with_the_tools_as_they_are_now(
     assert "payee" in results[1]
 
 
-async def test_what_the_log_says_of_other_workers_is_shown_until_somebody_claims(
-    fleet: Fleet, script: Script
-) -> None:
+async def test_reasons_of_other_workers_are_shown_until_a_claim(fleet: Fleet, script: Script) -> None:
     versions = Versions(script)
     await fleet.deploy("new", *versions.changed("removed"))
     run = await fleet.runtime.start(versions.old, "question", executor="durable")

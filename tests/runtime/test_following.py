@@ -35,7 +35,7 @@ def keys(events: list[Event]) -> set[tuple[str, int | None]]:
     return {(event.run_id, event.revision) for event in events}
 
 
-async def test_a_follower_sees_every_run_and_goes_on_behind_any_cursor_without_a_gap_or_a_repetition(
+async def test_a_follower_sees_every_run_and_continues_after_any_cursor_without_a_gap_or_a_repetition(
     place: Place, script: Script
 ) -> None:
     agent = Agent("helper", model=script(says("done")))

@@ -222,7 +222,7 @@ async def test_the_postcondition_settles_a_call_in_doubt(
     ) is not success
 
 
-async def test_a_call_in_doubt_that_nobody_can_look_at_is_asked_about_with_the_report(
+async def test_a_call_in_doubt_that_cannot_be_verified_needs_a_decision_and_shows_the_report(
     cheap: Place, script: Script
 ) -> None:
     def look(invoice: str) -> Evidence:

@@ -106,7 +106,7 @@ async def test_a_child_is_answered_though_everything_was_restarted_in_between(
     assert family.ran == ["web decline"]
 
 
-async def test_the_approval_of_a_child_expires_though_nobody_drives_it_meanwhile(script: Script) -> None:
+async def test_the_approval_of_a_child_expires_although_it_has_no_driver_meanwhile(script: Script) -> None:
     family, clock = Family(script), ShiftedClock()
     log, registry = MemoryLog(clock=clock), Registry(agents=[family.outer])
     async with Runtime.open(log=log, registry=registry) as runtime:

@@ -25,7 +25,7 @@ async def test_a_process_that_leaves_as_its_run_comes_to_rest_does_not_wait_for_
         """Deploy."""
         return "deployed"
 
-    monkeypatch.setattr(local, "RELEASE_GRACE_S", 3600.0)  # whoever waits that long outlasts the test
+    monkeypatch.setattr(local, "RELEASE_GRACE_S", 3600.0)  # a wait of this length outlasts the test
     agent = Agent("ops", model=script(calls(call("deploy"))), tools=[deploy], hitl_tools=["deploy"])
     log = MemoryLog()
     async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:

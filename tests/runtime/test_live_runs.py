@@ -80,7 +80,7 @@ async def test_a_wrong_server_is_refused_at_once_and_a_finished_run_has_no_next_
             await run.refresh_tools()
 
 
-async def test_whoever_looks_at_a_live_run_sees_what_it_waits_for(place: Place, script: Script) -> None:
+async def test_a_reader_of_a_live_run_sees_what_it_waits_for(place: Place, script: Script) -> None:
     gate = Gate()
 
     @tool
@@ -110,7 +110,7 @@ async def test_whoever_looks_at_a_live_run_sees_what_it_waits_for(place: Place, 
     assert (ended.status, ended.calls, ended.approvals, ended.messages) == ("completed", (), (), ())
 
 
-async def test_a_run_that_nobody_drives_says_what_it_waits_for(cheap: Place, script: Script) -> None:
+async def test_a_run_without_a_driver_says_what_it_waits_for(cheap: Place, script: Script) -> None:
     gate = Gate()
     agent = Agent("helper", model=script(calls(call("wait")), says("done")), tools=[gate.tool])
     other = Agent("other", model=script(says("done")))

@@ -237,7 +237,7 @@ async def test_a_call_in_doubt_that_the_servers_probe_cannot_see_waits_for_peopl
     assert bank.payments == ["7"]
 
 
-async def test_a_dead_workers_call_of_a_servers_tool_is_looked_at_by_whoever_takes_over(
+async def test_a_dead_workers_call_of_a_servers_tool_is_verified_by_the_worker_that_takes_over(
     cheap: Place, script: Script, bank: Bank
 ) -> None:
     agent = payer(script, bank, {"assertions": [PAID], "probe": LOOK_UP}, then="wait")

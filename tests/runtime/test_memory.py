@@ -154,7 +154,7 @@ async def test_knowledge_that_fits_stands_in_the_system_prompt(place: Place, scr
     assert shelf.asked == ["Who is Otto?"]
 
 
-async def test_knowledge_is_looked_up_when_the_history_was_cut_and_before_the_planner_whoever_goes_on(
+async def test_knowledge_is_looked_up_after_the_history_was_cut_and_before_the_planner_also_after_a_takeover(
     place: Place, tmp_path: Path
 ) -> None:
     turns = {"planner": [{"text": "1. Answer."}], "turns": [{"text": "done"}]}

@@ -101,7 +101,7 @@ async def test_a_call_that_ends_oddly_has_an_error_for_result(
     assert replay(trace).divergence is None
 
 
-async def test_a_wait_that_nobody_can_wait_for_is_a_year(script: Script) -> None:
+async def test_an_excessive_wait_is_a_year(script: Script) -> None:
     @tool(effect="pure", max_attempts=2)
     async def busy() -> None:
         raise Retryable("busy", after_s=1e300)
@@ -128,7 +128,7 @@ async def test_a_scorer_that_leaves_is_a_system_error(script: Script) -> None:
             await run.result(timeout_s=30)
 
 
-async def test_a_function_that_raises_what_is_no_exception_has_failed(script: Script) -> None:
+async def test_a_function_that_raises_a_base_exception_has_failed(script: Script) -> None:
     def score(_: Any) -> float:
         raise Alarm("too late")
 
@@ -219,7 +219,9 @@ class Given:
 
 
 @pytest.mark.parametrize("result", [Unstorable(), math.nan, "\ud800", 10**30], ids=repr)
-async def test_a_tool_that_is_no_function_and_returns_no_json_has_failed(script: Script, result: Any) -> None:
+async def test_a_tool_that_is_not_a_function_and_returns_no_json_has_failed(
+    script: Script, result: Any
+) -> None:
     agent = Agent("a", model=script(calls(call("given")), says("done")), tools=[Given(result)])
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")

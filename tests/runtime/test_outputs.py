@@ -114,7 +114,7 @@ async def test_a_run_that_is_found_by_its_id_gives_the_output_of_its_agent(
         await cheap.runtime.get_run(run.run_id, other).result(timeout_s=30)
 
 
-async def test_what_only_a_validator_refuses_is_told_to_whoever_asks_for_the_result(
+async def test_a_value_that_only_a_validator_refuses_is_an_error_of_the_result(
     cheap: Place, script: Script
 ) -> None:
     agent = Agent("helper", model=script(says('{"when": "2026-11-21", "odd": 2}')), output_type=Strict)

@@ -195,7 +195,7 @@ async def test_without_evidence_people_are_asked_and_what_they_say_counts(
     assert compare(trace, await rerun(trace)).equal
 
 
-async def test_whoever_repeats_an_unverified_call_has_it_verified_again(place: Place, script: Script) -> None:
+async def test_a_repeated_unverified_call_is_verified_again(place: Place, script: Script) -> None:
     bank = Bank()
     bank.closed = True
     agent = payer(script, bank.tool())
@@ -351,7 +351,7 @@ async def lost(place: Place, script: Script, bank: Bank, **options: Any) -> RunH
 
 
 async def go_on(place: Place, run: RunHandle[Any]) -> None:
-    """Whoever drove the run is gone; a worker looks after it by itself."""
+    """The driver is gone; a worker takes over without a request."""
     if place.executor == "local":
         await place.runtime.drive(run.run_id)
 
@@ -384,7 +384,9 @@ async def test_a_lost_call_whose_postcondition_fails_has_failed(place: Place, sc
     assert bank.paid == 1
 
 
-async def test_a_lost_call_that_nobody_can_look_at_waits_for_people(place: Place, script: Script) -> None:
+async def test_a_lost_call_that_cannot_be_verified_waits_for_an_operator(
+    place: Place, script: Script
+) -> None:
     bank = Bank()
     bank.closed = True
     run = await lost(place, script, bank)
@@ -500,7 +502,7 @@ async def test_a_probe_that_cannot_be_meant_leaves_the_call_unverified(cheap: Pl
 # --- executors, forks, secrets ----------------------------------------------------------------------------------------
 
 
-async def test_wherever_a_worker_dies_the_call_is_looked_at_and_nobody_sees_a_difference() -> None:
+async def test_wherever_a_worker_dies_the_call_is_verified_and_the_result_is_the_same() -> None:
     looked = 0
 
     async def wired(text: str) -> Evidence:

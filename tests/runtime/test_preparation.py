@@ -152,7 +152,7 @@ def test_every_combination_asks_the_same_of_its_models_on_both_executors(drawn: 
     assert local[1] == ("memory" in drawn["fields"])
 
 
-async def test_what_was_prepared_holds_whoever_goes_on_and_the_configuration_stands_with_its_digest(
+async def test_the_preparation_holds_after_a_takeover_and_the_configuration_is_stored_with_its_digest(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "script.json"

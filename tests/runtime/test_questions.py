@@ -98,7 +98,7 @@ async def test_a_call_that_asks_waits_without_a_worker_and_goes_on_with_the_answ
     assert seen.count("mcp_progress") == 1
 
 
-async def test_who_declines_and_who_says_nothing_is_told_apart(script: Script) -> None:
+async def test_declining_and_not_answering_are_distinguished(script: Script) -> None:
     travel, clock = Travel(script), ShiftedClock()
     log, registry = MemoryLog(clock=clock), Registry(agents=[travel.agent])
     declined = silent = ""

@@ -149,7 +149,7 @@ async def test_a_scorer_that_fails_is_a_system_error_that_names_it(place: Place,
     assert ralph_events(await place.events(run))[-2:] == [(1, "failed", {}), ("system_error", 1, {})]
 
 
-async def test_functions_that_are_not_async_hold_up_nobody(cheap: Place, script: Script) -> None:
+async def test_synchronous_functions_block_nothing_else(cheap: Place, script: Script) -> None:
     loop_is_free = threading.Event()
 
     def score(scored: Scored) -> float:
@@ -175,7 +175,7 @@ async def test_functions_that_are_not_async_hold_up_nobody(cheap: Place, script:
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf, 10**400, "0.5", None])
-async def test_what_is_no_finite_number_is_no_score(cheap: Place, script: Script, value: Any) -> None:
+async def test_what_is_not_a_finite_number_is_not_a_score(cheap: Place, script: Script, value: Any) -> None:
     loop = RalphLoop(Agent("writer", model=script(says("text"))), scorers={"quality": lambda _: value})
     await cheap.open(loop)
     run = await cheap.start(loop, "write")

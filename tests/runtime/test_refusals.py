@@ -494,7 +494,7 @@ LACKS = "the provider of 'plain:a' lacks '{}', which {} of agent 'helper' uses"
         ("", {"settings": {"seed": 0}}, "'plain:a' does not know the setting 'seed'; leave it out"),
     ],
 )
-async def test_what_a_provider_lacks_is_refused_by_name_and_asked_for_by_nobody_else(
+async def test_a_feature_that_a_provider_lacks_is_refused_by_name_and_only_if_it_is_needed(
     place: Place, feature: str, fields: dict[str, Any], told: str
 ) -> None:
     models: list[dict[str, Any]] = [

@@ -116,7 +116,7 @@ async def test_with_its_quota_used_up_a_run_does_not_try_again(place: Place, scr
     assert len(await asked(place, run)) == 4
 
 
-async def test_whoever_takes_over_goes_on_with_the_model_that_was_being_asked() -> None:
+async def test_a_takeover_continues_with_the_model_that_was_being_called() -> None:
     agent = Agent("helper", model="openai:a", fallback_models=["openai:b", "openai:c"], retry=FAST)
     script = {"turns": [failing(says("done"), times=5)]}
     for operation in range(1, 13):

@@ -134,7 +134,7 @@ async def test_a_model_that_keeps_failing_ends_the_run_with_its_error(place: Pla
     assert names(await place.events(run)) == ["status(starting)", "step(started)", "error", "status(error)"]
 
 
-async def test_a_transient_failure_is_retried_and_seen_by_nobody(place: Place, script: Script) -> None:
+async def test_a_transient_failure_is_retried_invisibly(place: Place, script: Script) -> None:
     turn = {"text": ["ok"], "error": {"type": "rate_limit", "times": 2}}
     agent = Agent("helper", model=script(turn), retry={"base_s": 0.01})
     await place.open(agent)

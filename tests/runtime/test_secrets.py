@@ -72,7 +72,7 @@ async def stored_bytes(place: Place, root: str) -> bytes:
     return b"".join([each.data async for each in place.log.events.read(Family(shard, root))])
 
 
-async def test_a_value_is_seen_by_the_tool_and_by_nobody_else(
+async def test_a_value_is_seen_only_by_the_tool(
     place: Place,
     script: Callable[..., str],
     tmp_path: Path,

@@ -82,7 +82,7 @@ async def test_what_is_remembered_stands_before_what_the_caller_says_and_that_be
     assert submitted.metadata == {"secret": "never shown", "n": [1, None, {"ä": 1.5}]}
 
 
-async def test_turns_that_are_taken_back_are_told_to_nobody_and_zero_is_no_event(
+async def test_undone_turns_are_not_recalled_and_undoing_none_stores_no_event(
     cheap: Place, script: Script
 ) -> None:
     agent = Agent("helper", model=script(says("yes")), memory={"scope": "session"})

@@ -182,7 +182,7 @@ async def test_runs_below_others_are_counted_and_a_copy_goes_with_its_original(
     assert desk.most <= 2  # of one run and its copy
 
 
-async def test_whoever_goes_on_with_a_run_goes_on_with_its_slot(place: Place, script: Script) -> None:
+async def test_a_takeover_continues_with_the_slot_of_the_run(place: Place, script: Script) -> None:
     desk = Desk()
     agent = worker(script, desk, runs_max=1)
     await place.open(agent)

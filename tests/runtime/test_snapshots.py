@@ -128,7 +128,7 @@ async def tail_of(log: Log, subject: Subject) -> int:
 # --- on both logs -----------------------------------------------------------------------------------------------------
 
 
-async def test_whoever_takes_a_run_over_reads_the_tail_behind_its_snapshot(log: Log, script: Script) -> None:
+async def test_a_takeover_reads_the_tail_after_the_snapshot(log: Log, script: Script) -> None:
     agent = ops(script)
     subject = await a_parked_run(log, agent)
     tail, counted = await tail_of(log, subject), CountedLog(log)
@@ -323,7 +323,7 @@ async def test_a_run_goes_on_whatever_becomes_of_its_snapshots(
     assert unkept.asked > 0
 
 
-async def test_whoever_leaves_a_run_stores_the_snapshot_that_is_due(
+async def test_a_driver_that_leaves_a_run_stores_the_snapshot_that_is_due(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, may_end = asyncio.Event(), asyncio.Event()

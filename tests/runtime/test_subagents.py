@@ -271,7 +271,7 @@ async def test_a_sub_agent_has_no_mcp_tool_that_its_parent_must_ask_for(
     assert len({str(e.result) for e in ended if e.success}) == 1
 
 
-async def test_a_child_that_cannot_begin_is_told_to_its_tool_and_those_behind_it_do_not_wait_for_it(
+async def test_a_child_that_cannot_begin_is_an_error_of_its_tool_and_later_ones_do_not_wait_for_it(
     place: Place, script: Script
 ) -> None:
     def told(run: Any) -> str:

@@ -90,7 +90,7 @@ async def test_what_is_wrong_is_told_and_changes_nothing_and_done_is_done(
     run = await place.start(agent)
     async for event in run.stream():
         if event.type == "approval_requested":
-            await place.hand_over(run)  # whoever goes on has the same list
+            await place.hand_over(run)  # the next driver has the same list
             await run.resolve(event.approval_id, "approved")
     results = {e.tool_call_id: e for e in await place.events(run) if e.type == "tool_result"}
     assert results["empty"].error == results["number"].error == "give the text of what is to be done"

@@ -20,9 +20,7 @@ Script = Callable[..., str]
 FAST = {"base_s": 0.01}
 
 
-async def test_a_named_part_of_a_call_is_done_once_whoever_runs_the_call(
-    place: Place, script: Script
-) -> None:
+async def test_a_named_part_of_a_call_is_done_once_on_whatever_worker(place: Place, script: Script) -> None:
     done, entered = list[str](), asyncio.Event()
 
     async def part(name: str) -> list[str]:

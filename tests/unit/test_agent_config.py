@@ -81,7 +81,7 @@ SERVERS = st.fixed_dictionaries(
 )
 PUBLISHED = jsonschema.Draft202012Validator(config_schema())
 
-# A busy machine draws slowly; that is no finding.
+# A busy machine draws slowly; that is not a finding.
 generated = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 OPTIONAL: dict[str, st.SearchStrategy[Any]] = {
     "model": MODELS,
@@ -510,7 +510,7 @@ def test_all_that_is_wrong_with_servers_is_told_when_an_agent_is_made_in_python(
     }
 
 
-def test_references_in_data_and_names_are_no_references() -> None:
+def test_references_in_data_and_names_are_not_references() -> None:
     schema = {"properties": {"$ref": {"const": {"$ref": "http://x"}}}, "default": {"$ref": "http://x"}}
     assert AgentConfig.from_config({"name": "a", "output_schema": schema}).output_schema == schema
 

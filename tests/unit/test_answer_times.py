@@ -1,4 +1,4 @@
-"""Until when a resume token and an approval hold, as the core decides it: what a caller saw before is no decision."""
+"""The core decides until when resume tokens and approvals are valid, regardless of what a caller saw before."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_token_holds_until_its_end_also_for_an_answer_that_was_sent_in_time(
 
 
 @pytest.mark.parametrize("token", ["", "aa"])
-def test_nobody_answers_an_approval_whose_time_is_over_whatever_token_he_has(token: str) -> None:
+def test_an_expired_approval_cannot_be_answered_by_any_token(token: str) -> None:
     told, name = asked("aa", expires_s=1e9)
     end = told.state.approvals[name].request.expires_at
     assert end is not None

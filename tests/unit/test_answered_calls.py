@@ -30,7 +30,7 @@ def answered(told: Story, **answer: Any) -> Story:
     )
 
 
-def test_nobody_approves_arguments_that_a_rule_denies_and_the_call_waits_on() -> None:
+def test_arguments_that_a_rule_denies_cannot_be_approved_and_the_call_keeps_waiting() -> None:
     told = Story(CLAIM, PREPARED, replies("deploy"), rules=msgspec.structs.replace(RULES, policy=FROZEN))
     answered(told, arguments={"to": "prod"})
     assert told.last == ()
@@ -58,7 +58,7 @@ def test_who_says_what_became_of_an_edited_call_is_shown_what_it_ran_with() -> N
     assert (asked.kind, asked.arguments) == ("unverifiable", {"to": "b"})
 
 
-def test_answers_to_questions_are_found_by_name_and_are_no_arguments_of_the_call() -> None:
+def test_answers_to_questions_are_found_by_name_and_are_not_arguments_of_the_call() -> None:
     told = Story(CLAIM, PREPARED, replies("look"))
     for name, word in (("one", "a"), ("two", "b")):
         told.tell(
@@ -81,7 +81,7 @@ def test_answers_to_questions_are_found_by_name_and_are_no_arguments_of_the_call
     assert effective_arguments(told.state, call) == {}
 
 
-def test_a_call_that_people_answered_for_comes_behind_those_that_could_run_before() -> None:
+def test_a_call_that_was_approved_comes_after_those_that_could_run_before() -> None:
     told = Story(CLAIM, PREPARED, replies("deploy", "look", "save"))
     answered(told)
     turns = {call.name: call.turn for call in told.state.calls.values()}

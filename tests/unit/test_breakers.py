@@ -71,7 +71,7 @@ async def test_calls_that_go_well_write_nothing(log: MemoryLog) -> None:
     assert await history(log) == []
 
 
-async def test_it_opens_after_so_many_failures_in_a_row_and_refuses_whoever_asks(
+async def test_it_opens_after_so_many_failures_in_a_row_and_refuses_every_caller(
     log: MemoryLog, clock: SetClock
 ) -> None:
     await fail(log, 3)
@@ -87,7 +87,7 @@ async def test_it_opens_after_so_many_failures_in_a_row_and_refuses_whoever_asks
     assert {(event.error_type, event.run) for event in await history(log)} == {("transient", "r")}
 
 
-async def test_a_success_between_failures_begins_the_count_anew(log: MemoryLog) -> None:
+async def test_a_success_between_failures_restarts_the_count(log: MemoryLog) -> None:
     await fail(log, 2)
     call = breaker(log)
     await call.admit()

@@ -84,7 +84,7 @@ async def test_a_time_that_is_moved_before_the_first_wait_counts():
         await limit.of(hurried())
 
 
-async def test_a_time_stands_still_while_somebody_waits():
+async def test_a_timeout_is_suspended_while_a_run_waits_for_an_operator():
     limit = PausableTimeout(0.01, SystemClock())
 
     async def call() -> str:

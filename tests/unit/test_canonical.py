@@ -264,7 +264,7 @@ def cancel_of(event: Event) -> Event:
 
 
 @given(plans, randoms, st.integers(0))
-def test_a_trace_that_lacks_what_a_later_event_needs_is_no_prefix(
+def test_a_trace_that_lacks_what_a_later_event_needs_is_not_a_prefix(
     plan: PlannedRun, random: Random, where: int
 ):
     events = observable(linearised(plan, random))
@@ -483,7 +483,7 @@ def test_a_cancelled_family_is_a_prefix():
     assert is_prefix(cancelled, trace(child_trace())).equal
 
 
-def test_a_cancelled_trace_with_another_event_is_no_prefix():
+def test_a_cancelled_trace_with_another_event_is_not_a_prefix():
     events = cancelled_trace("b").events
     index = find(events, McpProgress)
     other = [msgspec.structs.replace(e, progress=7) if i == index else e for i, e in enumerate(events)]
@@ -492,7 +492,7 @@ def test_a_cancelled_trace_with_another_event_is_no_prefix():
     assert comparison.first_difference.left[0].label == "mcp_progress(7/2)"
 
 
-def test_a_cancelled_trace_with_another_request_is_no_prefix():
+def test_a_cancelled_trace_with_another_request_is_not_a_prefix():
     events = cancelled_trace("b").events
     index = find(events, ModelRequested)
     other = [msgspec.structs.replace(e, digest="x") if i == index else e for i, e in enumerate(events)]
@@ -501,7 +501,7 @@ def test_a_cancelled_trace_with_another_request_is_no_prefix():
     assert comparison.first_difference.rule == "R12"
 
 
-def test_a_cancel_that_is_missing_or_doubled_is_no_prefix():
+def test_a_missing_or_doubled_cancel_is_not_a_prefix():
     events, whole = cancelled_trace("b").events, canonical(parallel_trace().events)
     for other in (events[:-1], [*events, msgspec.structs.replace(events[-1], revision=99)]):
         comparison = is_prefix(canonical(other), whole)
@@ -509,7 +509,7 @@ def test_a_cancel_that_is_missing_or_doubled_is_no_prefix():
         assert comparison.first_difference.rule == "R6"
 
 
-def test_a_long_trace_is_no_trouble():
+def test_a_long_trace_is_handled():
     """Fifty thousand events in one form: quadratic code would take longer than the time-out of a test."""
     family, call = Family(), "call"
     family.begin()
@@ -557,7 +557,7 @@ def test_an_export_without_a_commit_is_found():
         from_jsonl(b"".join(lines[:2] + lines[3:]))
 
 
-def test_text_that_is_no_trace_is_refused_with_its_line():
+def test_text_that_is_not_a_trace_is_refused_with_its_line():
     with pytest.raises(ConfigError, match="line 2"):
         from_jsonl(to_jsonl(trace(canonical_trace())).splitlines(keepends=True)[0] + b'{"hello": 1}\n')
 

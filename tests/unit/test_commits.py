@@ -219,9 +219,7 @@ def found_one_by_one(commits: Sequence[Stored]) -> tuple[list[Recorded], str | N
 
 @pytest.mark.parametrize("bits", [0x01, 0xFF])
 @pytest.mark.parametrize("number", range(len(HISTORY)))
-async def test_who_reads_on_is_told_of_each_changed_byte_what_who_reads_one_by_one_is(
-    number: int, bits: int
-) -> None:
+async def test_a_bulk_read_reports_each_changed_byte_like_reading_one_by_one(number: int, bits: int) -> None:
     original = HISTORY[number].data
     for place in range(len(original)):
         flipped = original[:place] + bytes([original[place] ^ bits]) + original[place + 1 :]
@@ -250,7 +248,7 @@ FORGED = encode(msgspec.structs.replace(decode(HISTORY[1].data), at=7.0))
     ],
     ids=["whole", "one", "none", "no first", "no second", "out of order", "twice", "of another", "forged"],
 )
-async def test_who_reads_on_gets_the_commits_and_the_error_of_who_reads_one_by_one(
+async def test_a_bulk_read_gets_the_same_commits_and_error_as_reading_one_by_one(
     commits: list[Stored],
 ) -> None:
     assert await found(commits) == found_one_by_one(commits)
@@ -267,7 +265,7 @@ def test_a_commit_that_was_cut_short_is_corruption(number: int, data: st.DataObj
 @pytest.mark.parametrize(
     "data", [b"", b"null", b"{}", b"[1]", b"\xff\xfe", b'{"v":1,"sum":"0123456789abcdef"}']
 )
-def test_what_is_no_commit_is_a_value_error(data: bytes) -> None:
+def test_what_is_not_a_commit_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError, match="checksum"):
         decode(data)
 
@@ -348,6 +346,6 @@ def test_no_cursor_stands_before_everything() -> None:
 
 
 @pytest.mark.parametrize("cursor", ["", "12", "a.b", "1.2.3"])
-def test_what_is_no_cursor_is_a_value_error(cursor: str) -> None:
+def test_what_is_not_a_cursor_is_a_value_error(cursor: str) -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         parse_cursor(cursor)

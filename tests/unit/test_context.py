@@ -204,7 +204,7 @@ def test_a_limit_that_no_room_can_be_made_for_stops_at_once() -> None:
     assert story.types == ["prepared", "budget(limit)", "text", "status(completed)"]
 
 
-def test_what_somebody_has_told_the_run_counts_before_the_call_that_will_carry_it() -> None:
+def test_a_queued_message_counts_before_the_call_that_carries_it() -> None:
     config = {"budget_awareness": "limit:50", "context": {"overflow": "none"}}
     story = Story(config).tell(Inject("x" * 1600)).step(read=100)
     assert story.types[-4:] == ["step(completed)", "budget(limit)", "text", "status(completed)"]
@@ -585,7 +585,7 @@ def test_a_raise_by_what_is_used_lets_the_run_go_on() -> None:
     assert story.types == ["claimed", "step(started)", "model_requested"]
 
 
-def test_whoever_raises_a_ceiling_whose_use_nobody_knows_lets_the_run_go_on_without_it() -> None:
+def test_raising_a_ceiling_whose_use_is_unknown_lets_the_run_continue_without_it() -> None:
     story = Story({"budgets": {"max_cost_usd": "1"}}).step()
     (approval,) = story.state.pending_approvals
     assert approval.request.arguments == {"budget": "max_cost_usd", "limit": "1", "used": None}

@@ -154,7 +154,7 @@ def test_a_final_answer_closes_its_step_and_the_run() -> None:
     assert (story.state.output, pending(story.state, NOW)) == ("done", ())
 
 
-def test_a_reply_with_calls_holds_approvals_behind_all_calls_and_then_pauses() -> None:
+def test_a_reply_with_calls_holds_approvals_after_all_calls_and_then_pauses() -> None:
     story = Story(CLAIM, PREPARED, replies("deploy", "look", text="so"))
     expected = ["text", "usage", "tool_call", "tool_call", "approval_requested", "status(paused)"]
     assert story.types == expected
@@ -250,7 +250,7 @@ def test_an_error_that_no_retry_mends_ends_the_run_within_its_step() -> None:
     assert story.last[1].step == 1
 
 
-def test_max_steps_is_an_error_behind_the_last_step() -> None:
+def test_max_steps_is_an_error_after_the_last_step() -> None:
     story = Story(CLAIM, PREPARED)
     for step in range(1, 4):
         story.tell(replies("look", step=step), returns(f"{step}-0-look", step=step))
@@ -397,7 +397,7 @@ def test_folding_in_place_is_what_the_pure_fold_gives(seed: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32))
-def test_the_digest_of_the_messages_is_the_same_whenever_somebody_asks_for_it(seed: int) -> None:
+def test_the_digest_of_the_messages_is_the_same_whenever_it_is_read(seed: int) -> None:
     asked, asked_late = given_events(), given_events()
     for event in told_at_random(seed).told:
         apply(asked, event, NOW)
@@ -462,7 +462,7 @@ def test_a_run_that_is_over_wants_nothing_and_takes_nothing(seed: int) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
-def test_a_run_that_somebody_owns_always_has_something_to_wait_for(seed: int) -> None:
+def test_a_run_with_an_owner_always_has_something_to_wait_for(seed: int) -> None:
     """Runnable and owned, it has an effect, an unsafe start, or an approval or a child that others decide on."""
     state = told_at_random(seed).state
     if not state.runnable or state.owner is None:

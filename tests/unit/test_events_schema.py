@@ -133,7 +133,7 @@ def test_a_commit_without_one_of_its_fields_is_invalid(field: str) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_commit_is_invalid(change: dict[str, Any]) -> None:
+def test_what_is_not_a_commit_is_invalid(change: dict[str, Any]) -> None:
     document = json.loads(encode(commit_of()))
     assert len(problems({**document, **change})) == 1
 

@@ -100,7 +100,7 @@ async def test_a_refused_append_is_unsure_and_never_stored() -> None:
     assert await stored_below(log, run) == []
 
 
-async def test_what_is_no_append_is_unavailable_when_its_answer_is_lost() -> None:
+async def test_a_request_other_than_an_append_is_unavailable_when_its_answer_is_lost() -> None:
     log = faulty(LostAck(1, "wakeups.send"), Refused(2, "wakeups.send"))
     for cause in (1, 2):
         with pytest.raises(LogUnavailable):
@@ -186,7 +186,7 @@ async def test_a_follower_waits_through_an_outage_and_misses_nothing(duration_s:
     assert taken == run.stored[1:]
 
 
-async def test_a_stale_reader_knows_no_commit_behind_a_position_until_it_is_released() -> None:
+async def test_a_stale_reader_knows_no_commit_after_a_position_until_it_is_released() -> None:
     log = faulty(StaleRead(1, position=1))
     old, new = run_in(log), run_in(log)
     await old.append()
@@ -362,7 +362,7 @@ def test_two_faults_at_one_place_are_refused() -> None:
         plan_of([LostAck(1), Refused(1)])
 
 
-async def test_whoever_waits_for_the_crash_of_an_incarnation_is_told() -> None:
+async def test_a_waiter_for_the_crash_of_an_incarnation_is_notified() -> None:
     log = FaultyLog(MemoryLog(), [CrashAt(1)])
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:

@@ -44,7 +44,9 @@ def test_messages_scripts_and_servers_without_an_end_are_refused() -> None:
         read_servers(ZERO)
 
 
-def test_of_what_is_no_archive_no_more_is_read_than_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_not_an_archive_is_read_no_further_than_needed_to_see_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(files, "ARCHIVE_BYTES_MAX", 1 << 60)  # more than there is memory
     with pytest.raises(ArchiveInvalid, match="/dev/zero: line 1 is not a line of an export"):
         traces.read_file(ZERO)

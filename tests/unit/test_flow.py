@@ -184,7 +184,7 @@ def test_an_error_shows_its_line_with_a_caret_below_the_place() -> None:
     )
 
 
-def test_the_caret_stands_below_the_place_behind_wide_and_combined_characters() -> None:
+def test_the_caret_is_below_the_place_after_wide_and_combined_characters() -> None:
     with pytest.raises(FlowError) as failed:
         parsed('{"日本e\u0301": a, else: x}')
     _, line, below = str(failed.value).splitlines()

@@ -283,7 +283,7 @@ def to(name: str | None, message: str) -> str:
     return f'{{"handoff_to": {target}, "message": "{message}"}}'
 
 
-def test_whoever_is_handed_to_goes_on_with_the_message() -> None:
+def test_the_target_of_a_handoff_continues_with_the_message() -> None:
     assert handed().wanted == (run("a", "go", first=True),)
     assert handed(("a", to("b", "you"))).wanted == (run("b", "you"),)
     assert handed(("a", to("b", "you")), ("b", to("a", "no, you"))).wanted == (run("a", "no, you", 1),)

@@ -108,7 +108,7 @@ def test_a_run_that_ended_within_a_round_has_aborted_where_a_result_is_missing()
     assert is_whole(found.messages)
 
 
-def test_what_is_stored_behind_the_end_and_what_inner_agents_say_is_no_part_of_a_turn():
+def test_events_after_the_end_and_events_of_inner_agents_are_not_part_of_a_turn():
     family = canonical_trace()
     before = turn_of(family)
     family.commit(

@@ -35,7 +35,7 @@ async def a_lane(log: MemoryLog, *runs: str) -> None:
         await log.events.append(write)
 
 
-async def test_only_the_head_goes_and_who_comes_later_is_behind() -> None:
+async def test_only_the_head_starts_and_later_runs_wait() -> None:
     log = MemoryLog()
     await a_lane(log, "one", "two", "three")
     assert [each.run for each in (await read_lane(log, LANE))[2]] == ["one", "two", "three"]

@@ -57,7 +57,7 @@ async def test_a_lease_holds_to_the_end_of_its_time_and_no_longer(log: MemoryLog
     assert not await log.leases.live("r", "w", 1)
 
 
-async def test_a_lease_that_ran_out_before_its_worker_died_is_no_news(log: MemoryLog) -> None:
+async def test_a_lease_that_expired_before_its_worker_died_is_not_reported(log: MemoryLog) -> None:
     old, held = (Lease(shard=0, agent="a", root=r, run=r, epoch=1, worker="w") for r in ("old", "held"))
     async with log.leases.deaths() as deaths:
         await log.leases.vouch(old, 1)

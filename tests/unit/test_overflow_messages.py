@@ -175,7 +175,7 @@ def test_what_a_router_quotes_is_read() -> None:
         "Invalid value for temperature",
     ],
 )
-def test_other_refusals_are_no_overflow(text: str) -> None:
+def test_other_refusals_are_not_overflows(text: str) -> None:
     assert not isinstance(reported(CALLEE, {"error": {"message": text}}, status=400), ContextOverflow)
 
 

@@ -47,7 +47,7 @@ def journal_of(*events: Any, revision: int = 7, now: float = NOW) -> Any:
     return SimpleNamespace(subject=Subject(3, "run", "r", "r"), state=state, log=log, wait_for_news=no_news)
 
 
-def test_every_pending_approval_has_a_timer_that_names_it_and_is_no_older_than_what_asks() -> None:
+def test_every_pending_approval_has_a_timer_that_names_it_and_is_not_older_than_its_request() -> None:
     journal = journal_of(*WAITING)
     timers = owed_timers(journal)
     assert [(timer.id, timer.due_at) for timer in timers] == [
@@ -69,7 +69,7 @@ async def test_the_timer_that_is_due_is_told_though_one_that_was_asked_for_befor
     assert due.timer_id == "approval-soon"
 
 
-async def test_a_timer_below_a_run_that_rests_is_judged_by_nobody_who_does_not_see_it_rest() -> None:
+async def test_a_timer_below_a_parked_run_decides_nothing_on_a_read_that_does_not_show_the_park() -> None:
     root, child = journal_of(*WAITING, revision=12), journal_of(*WAITING, revision=5)
     await set_timers_below(root, {"child": child})
     assert [(timer.wakeup.root_cause, timer.wakeup.cause) for timer in root.log.timers.told] == [(12, 5)] * 2

@@ -106,7 +106,7 @@ def returns(call_id: str, result: str = "seen") -> ToolReturned:
     )
 
 
-def test_the_planner_is_asked_behind_the_preparation_and_before_the_first_step() -> None:
+def test_the_planner_is_called_after_the_preparation_and_before_the_first_step() -> None:
     story = Story()
     assert story.types == ["prepared", "model_requested"]
     assert story.asked == CallModel(step=0, attempt=1, phase="planner")

@@ -106,7 +106,7 @@ def test_what_nobody_has_seen_is_an_error_that_names_it(assertion: dict[str, Any
     assert (finding["status"], finding["code"], finding["observed"]) == ("error", "evidence_missing", missing)
 
 
-def test_a_text_that_is_no_json_is_no_evidence_of_it() -> None:
+def test_a_text_that_is_not_json_is_not_evidence_about_json() -> None:
     finding = found({"json_path": {"path": "$", "equals": 1}}, Evidence(text="one"))
     assert finding["observed"] == "data: the text is not JSON"
 

@@ -202,7 +202,7 @@ class Awaited(RunList):
         return after
 
 
-async def test_a_follower_folds_what_comes_also_after_a_rebuild_by_somebody_else(tmp_path: Path):
+async def test_a_follower_folds_what_comes_also_after_a_rebuild_by_another_process(tmp_path: Path):
     writer, awaited = Writer(MemoryLog(shards=2)), Awaited()
     follower = Projector(writer.log, (awaited, Approvals()), tmp_path / "rows")
     async with index_of(writer.log, tmp_path / "rows") as other:
@@ -368,7 +368,7 @@ async def test_a_log_that_lost_its_tail_is_found_after_another_look(tmp_path: Pa
         assert str(tmp_path / "rows") in str(raised.value)
 
 
-async def test_a_stale_read_is_no_lost_tail():
+async def test_a_stale_read_is_not_a_lost_tail():
     writer = Writer(MemoryLog())
     await writer.write_all(canonical_trace())
 
@@ -403,7 +403,7 @@ async def test_a_last_commit_that_is_another_one_now_is_found():
 
 
 @pytest.mark.parametrize("garbage", [b"not a database at all" * 100, b""], ids=["garbage", "empty"])
-async def test_a_file_that_is_no_database_is_rebuilt(tmp_path: Path, garbage: bytes):
+async def test_a_file_that_is_not_a_database_is_rebuilt(tmp_path: Path, garbage: bytes):
     writer, path = Writer(MemoryLog()), tmp_path / "rows"
     await writer.write_all(canonical_trace())
     path.write_bytes(garbage)
@@ -438,7 +438,7 @@ async def test_a_row_that_cannot_be_read_is_rebuilt():
         assert rows_in(index) == writer.expected()
 
 
-async def test_rows_of_another_version_are_built_anew(tmp_path: Path):
+async def test_rows_of_another_version_are_rebuilt(tmp_path: Path):
     class Newer(RunList):
         version = RunList.version + 1
 

@@ -84,7 +84,7 @@ def test_a_tail_leaves_nothing_out_that_would_fit(
 
 
 @given(conversations(), st.integers(0, 30))
-def test_the_newest_of_users_are_no_summaries_and_fit(messages: list[Message], tokens: int) -> None:
+def test_the_newest_messages_of_users_are_not_summaries_and_fit(messages: list[Message], tokens: int) -> None:
     kept = [messages[index] for index in newest_of_users(messages, tokens)]
     assert all(message.role == "user" and not is_summary(message) for message in kept)
     assert len(kept) <= 1 or messages_tokens(kept) <= tokens
@@ -99,6 +99,6 @@ def test_ranges_keep_what_they_were_made_of(indices: set[int]) -> None:
     assert all(after[0] > before[1] for before, after in itertools.pairwise(ranges))
 
 
-def test_what_is_no_range_keeps_nothing() -> None:
+def test_what_is_not_a_range_keeps_nothing() -> None:
     assert list(kept_indices([[0, 1], "x", [2], [3, "4"], [-2, 1], [5, 99]], 7)) == [0, 0, 5, 6]
     assert list(kept_indices(None, 7)) == []

@@ -72,7 +72,7 @@ async def test_a_proof_that_is_fresh_needs_no_look() -> None:
     assert standing.looks == []
 
 
-async def test_whoever_was_told_of_more_than_the_proof_has_seen_looks_again() -> None:
+async def test_a_driver_that_knows_more_than_the_proof_has_seen_reads_again() -> None:
     standing = Standing()
     standing.notify(6)
     assert await may_start(standing)

@@ -153,7 +153,7 @@ def test_two_tools_of_one_name_are_refused(tools: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("tools", ["lookup", {"lookup": lookup}, [3]])
-def test_what_is_no_list_of_tools_is_refused(tools: Any) -> None:
+def test_what_is_not_a_list_of_tools_is_refused(tools: Any) -> None:
     with pytest.raises(ConfigError, match=r"must be a list|is not a tool"):
         Agent("a", tools=tools)
 
@@ -215,7 +215,7 @@ def test_any_type_that_pydantic_knows_is_an_output_type() -> None:
     }
 
 
-def test_text_is_no_output_type_to_speak_of() -> None:
+def test_str_as_the_output_type_is_plain_text() -> None:
     agent = Agent("a", output_type=str)
     assert agent.config.output_schema is None
     assert agent.parse_output("as it is") == "as it is"

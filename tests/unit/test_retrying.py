@@ -168,7 +168,7 @@ def refuse(told: Story, wait_s: float = 5.0) -> None:
     )
 
 
-def test_behind_an_open_breaker_the_next_model_is_asked_at_once() -> None:
+def test_while_a_breaker_is_open_the_next_model_is_called_at_once() -> None:
     told = story()
     refuse(told)
     assert told.types == ["model_failed", "model_requested"]

@@ -35,7 +35,7 @@ def test_a_slot_is_taken_while_there_is_one() -> None:
     assert with_taken(two, run("c", runs_max=2)) is None
 
 
-def test_those_in_line_go_before_who_was_submitted_later() -> None:
+def test_queued_runs_go_before_runs_that_were_submitted_later() -> None:
     line = waiting(waiting(taken(EMPTY, run("h")), run("c")), run("b"))
     assert [each.run for each in line.waiting] == ["b", "c"]
     free = without(line, run("h"), 9)
@@ -75,7 +75,7 @@ def test_a_run_with_a_wider_limit_needs_not_wait_for_one_with_a_narrower() -> No
     assert [holder.run for holder in taken(line, run("c", runs_max=3)).holders] == ["h", "c"]
 
 
-def test_the_line_is_no_longer_than_it_may_be() -> None:
+def test_the_queue_is_not_longer_than_its_limit() -> None:
     line = taken(EMPTY, run("h"))
     for number in range(WAITING_MAX):
         line = waiting(line, run(f"w{number}", float(number + 1)))
@@ -88,7 +88,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["take", "pass", "wait", "leave"]), N
 
 
 @given(st.integers(1, 4), STEPS)
-def test_there_are_never_more_holders_than_slots_and_nobody_stands_twice(
+def test_there_are_never_more_holders_than_slots_and_no_run_is_listed_twice(
     runs_max: int, steps: list[tuple[str, str]]
 ) -> None:
     slots = EMPTY

@@ -50,7 +50,7 @@ def test_what_was_shown_of_a_step_is_not_shown_again_though_the_next_one_is_writ
     assert [event.type for event in shown] == ["step", "text", "usage", "step", "text", "text"]
 
 
-def test_nothing_is_shown_behind_the_end_of_a_run_whose_family_goes_on() -> None:
+def test_nothing_is_shown_after_the_end_of_a_run_whose_family_continues() -> None:
     joiner = Joiner()
     shown = [
         *joiner.stored(started(1)),

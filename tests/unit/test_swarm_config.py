@@ -159,7 +159,7 @@ def test_a_flow_that_is_wrong_points_into_its_text() -> None:
 
 
 @pytest.mark.parametrize("flow", ["a >> \ud800", 'a >> {"\ud800": b, else: pass}'])
-def test_a_flow_that_is_no_unicode_is_an_error_that_can_be_printed(flow: str) -> None:
+def test_a_flow_that_is_not_unicode_is_an_error_that_can_be_printed(flow: str) -> None:
     with pytest.raises(FlowError, match="a character that is not valid Unicode") as caught:
         Swarm([A, B], flow)
     assert str(caught.value).encode().endswith(b"^")

@@ -124,7 +124,7 @@ class ToolRunnerSuite:
         assert "\n[... 2,999,012 bytes are left out here ...]\n" in outcome.output
         assert len(outcome.output) < 1100
 
-    async def test_what_is_no_text_is_replaced(self, runner: ToolRunner) -> None:
+    async def test_bytes_that_are_not_text_are_replaced(self, runner: ToolRunner) -> None:
         assert (await runner.run(sh(r"printf 'a\377b\000c'"))).output == "a\ufffdb\0c"
 
     # --- where it runs ---
@@ -262,7 +262,7 @@ class LimitsSuite:
         outcome = await runner.run(sh("ulimit -n"))
         assert outcome.output == "64\n"
 
-    async def test_limits_are_no_hindrance_below_them(self, runner: ToolRunner) -> None:
+    async def test_limits_do_not_affect_commands_below_them(self, runner: ToolRunner) -> None:
         outcome = await runner.run(sh("python3 -c 'print(len(bytearray(10**7)))'"))
         assert (outcome.exit_code, outcome.output, outcome.limit) == (0, "10000000\n", "")
 
