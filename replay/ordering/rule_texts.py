@@ -7,7 +7,7 @@ PROTOCOL = "docs/maintainers/protocol.md"
 RULES = {
     "R1": "a run begins with `status(starting)`, and a failed preparation ends it without a step",
     "R2": "all of a step is between its `started` and its `completed`, and steps follow one another",
-    "R3": "in a step, reasoning and text come first, then usage, then the tool calls in the model's order",
+    "R3": "in a step, reasoning, text and files come first, then usage, then the tool calls in the model's order",
     "R4": "each tool call of a completed step has exactly one result, after its approval and its progress",
     "R5": "results are stored as each call ends, and the model reads them in call order",
     "R6": "a run has exactly one terminal status, its last observable event",
