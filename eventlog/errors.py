@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 
 class FoldlogError(Exception):
-    """Root of every error that foldlog raises on purpose."""
+    """The root of every error that foldlog raises by design."""
 
 
 class ConfigError(FoldlogError):
@@ -186,7 +186,7 @@ class PayloadTooLarge(FoldlogError):
 
 
 class RunNotFound(FoldlogError):
-    """No run with this id exists in the namespace."""
+    """There is no run with this id in the namespace."""
 
 
 class RunPurged(RunNotFound):

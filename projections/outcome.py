@@ -76,7 +76,7 @@ class Outcome(msgspec.Struct):
     text: str = ""
     called: bool = False
     aside: bool = False
-    """True if an event is stored as an artifact, so that the output may be incomplete."""
+    """True if an event was offloaded, so that the output may be incomplete."""
 
 
 def fold_stored(outcome: Outcome, stored: Stored) -> None:

@@ -1,4 +1,4 @@
-"""What is pending in a live run, according to its log: for consoles and operators."""
+"""The pending work of a live run, according to its log: for consoles and operators."""
 
 from __future__ import annotations
 

@@ -186,11 +186,11 @@ class CutState(msgspec.Struct):
     """The ranges of messages after the system message that are kept."""
     summary: str = ""
     until: int = 0
-    """How many characters of the removed text the summary covers."""
+    """The number of characters of the removed text that the summary covers."""
     parts: int = 0
     """The number of summaries that were made; each includes those before it."""
     overflows: int = 0
-    """How often a part of the text did not fit the model's window."""
+    """The number of times that a part of the text did not fit the model's window."""
     truncated: bool = False
     """True if the provider cut a summary at its maximum length."""
 
@@ -303,7 +303,7 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     spawned: int = 0
     """The number of child runs that `spawn_self` has started."""
     child_wakes: int = 0
-    """How often a child woke the run; since then the wake-up of the child may cover the run."""
+    """The number of times that a child woke the run; since then the wake-up of the child may cover the run."""
     nodes: list[NodeState] = []
     """The child runs without a tool call, in the order of their start."""
     evaluations: dict[str, list[Evaluated]] = {}

@@ -10,8 +10,8 @@ from typing import Literal, get_args
 from ..errors import ConfigError
 
 Sync = Literal["always", "default"]
-"""When the server fsyncs: `always` before each acknowledgement, or `default` within two minutes, so that a power
-failure (but not a crash of the process) loses acknowledged events."""
+"""The sync setting: `always` fsyncs before each acknowledgement; `default` within two minutes, so that a power failure
+(but not a crash of the process) loses acknowledged events."""
 
 
 def sync_setting() -> Sync:

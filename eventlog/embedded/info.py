@@ -47,7 +47,7 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def risk(self) -> str | None:
-        """What the sync setting may lose, as text; None if nothing."""
+        """The risk of the sync setting, as text; None if there is none."""
         if self.sync == "always":
             return None
         return (

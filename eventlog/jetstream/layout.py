@@ -194,16 +194,16 @@ class Layout:
         }
 
     def artifacts_config(self, shards: int, replicas: int) -> dict[str, Any]:
-        """Return that of the artifacts' stream. It also has the number of shards, in case all of them are lost."""
+        """Return the configuration of the artifacts' stream, with the number of shards in case all of them are lost."""
         config = _bytes_config(self.artifacts, f"artifact.{self.namespace}.>", replicas)
         return {**config, "metadata": {SHARDS_KEY: str(shards)}}
 
     def snapshots_config(self, replicas: int) -> dict[str, Any]:
-        """Return that of the snapshots' stream; with as many replicas as the log, so that it is as available."""
+        """Return the configuration of the snapshots' stream, with the replicas of the log, to be as available."""
         return _bytes_config(self.snapshots, f"snapshot.{self.namespace}.>", replicas)
 
     def leases_config(self, replicas: int) -> dict[str, Any]:
-        """Return that of the leases' stream: the last message of each lease, until its time to live ends."""
+        """Return the configuration of the leases' stream: the last message of each lease, with a time to live."""
         return {
             "name": self.leases,
             "subjects": [f"lease.{self.namespace}.>"],
@@ -217,7 +217,7 @@ class Layout:
         }
 
     def drafts_config(self) -> dict[str, Any]:
-        """Return that of the drafts' stream: not replicated, because drafts may be lost."""
+        """Return the configuration of the drafts' stream: not replicated, because drafts may be lost."""
         return {
             "name": self.drafts,
             "subjects": [f"draft.{self.namespace}.>"],
@@ -231,7 +231,7 @@ class Layout:
         }
 
     def consumer_config(self, shard: int, agent: str, ack_wait_s: float) -> dict[str, Any]:
-        """Return that of the shared consumer of an agent's wake-ups in a shard (W16)."""
+        """Return the configuration of the shared consumer of an agent's wake-ups in a shard (W16)."""
         name, prefix = check_name("the agent", agent), self.prefix(shard)
         return {
             "name": name,
@@ -246,7 +246,7 @@ class Layout:
         }
 
     def presence_config(self, worker: str, gone_after_s: float) -> dict[str, Any]:
-        """Return that of a consumer without messages, which the server deletes soon after the worker disconnects."""
+        """Return the configuration of a consumer that the server deletes soon after its worker disconnects."""
         return {
             "name": worker,
             "deliver_subject": self.alive(worker).decode(),

@@ -174,7 +174,7 @@ class Link(Client):
             self._later(self._process_error_line(line[4:].strip(b" '").decode(errors="replace")))
 
     def _take_pong(self) -> None:
-        """Match a pong with the oldest ping; the pong of a cancelled ping comes all the same."""
+        """Match a pong with the oldest ping; the pong of a cancelled ping also comes."""
         self._pings_outstanding = 0
         if self._pongs:
             pong = self._pongs.pop(0)

@@ -52,7 +52,7 @@ def check_server(wire: Wire) -> None:
     if not wire.has_jetstream:
         raise _no_jetstream(wire)
     if wire.lacks_tls:
-        raise ConfigError(f"the URL {wire.url} asks for TLS, which the server there does not offer")
+        raise ConfigError(f"the URL {wire.url} requires TLS, which the server does not offer")
 
 
 def replicas_setting() -> int | None:

@@ -24,7 +24,7 @@ from .wire import Wire
 PULL_EXPIRES_S = 5.0
 """The lifetime of a pull request at the server, in seconds."""
 PATIENCE_S = 0.05
-"""The time, in seconds, that wake-ups are held for a reader that does not take the next one."""
+"""The time, in seconds, for which wake-ups are held while the reader does not take the next one."""
 
 _QUESTION = b'{"batch":1,"expires":%d}' % int(PULL_EXPIRES_S * 1e9)
 _LOST_AFTER_S = PULL_EXPIRES_S + 1.0

@@ -440,7 +440,7 @@ class Wire:
             call = self._calls.pop(token)
             call.fail(
                 Unanswered(
-                    f"the NATS server at {self.url} did not answer within {self.request_timeout_s:g} s"
+                    f"the NATS server at {self.url} did not reply within {self.request_timeout_s:g} s"
                 )
             )
         self._sweep = self._loop.call_later(_SWEEP_S, self._time_out) if self._calls else None

@@ -81,7 +81,7 @@ _OF_NODES = (ChildFinished, ChildReturned, ChildStarted, Evaluated, Submitted)
 _CALL_FAMILIES = (ApprovalRequested, ApprovalResolved, McpProgress, Custom, ToolResult)
 _CHILD_FAMILIES = (ChildStarted, ChildFinished)
 _ADDED = frozenset({"in_parts"})
-"""Fields that were added to events. An unset one is left out, so that the digests of older runs stay as they are."""
+"""Fields that were added to events. An unset one is omitted, so that the digests of older runs do not change."""
 _KEPT: dict[type[EventFields], tuple[str, ...]] = {
     cls: tuple(name for name in cls.__struct_fields__ if name not in ENVELOPE | VOLATILE | JOINED)
     for cls in OBSERVABLE

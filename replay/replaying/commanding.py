@@ -282,7 +282,7 @@ def _written(event: ToolCall | PlannerCall) -> str:
 
 
 def _planner_state(state: RunState, wanted: ReplyState, after: Sequence[Event]) -> ModelReplied | None:
-    """What a planner said whose provider wants something back with it."""
+    """Return the reply of a planner whose provider has a state to be sent back with it."""
     match after:
         case [PlannerReplied() as replied]:
             return msgspec.structs.replace(_planner_replied(state, replied), reply_items=tuple(wanted.items))

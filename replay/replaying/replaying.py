@@ -83,7 +83,7 @@ _TIMES = frozenset(
 _WAITS = frozenset({"expires_at", "retry_at"})
 _TOLERANCE_S = 1e-3
 MESSAGES_SHOWN = 4
-"""How many messages of a differing request are shown: the first one, and the newest."""
+"""The number of messages shown of a differing request: the first one, and the newest."""
 _ENCODER = msgspec.json.Encoder(order="sorted")
 
 

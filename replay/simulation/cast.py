@@ -1,4 +1,4 @@
-"""The agents of the scenarios: a scripted model, and tools of every effect."""
+"""The models and tools of the scenarios: a scripted model, and tools of every effect."""
 
 from __future__ import annotations
 

@@ -30,9 +30,9 @@ RELEASE_S_MAX = 4.0
 CALM_AFTER_S = 90.0
 """The time, in seconds, after which there are no more faults."""
 PERSON = 4.0
-"""How much more often faults hit callers, who send one command each; these faults are not counted."""
+"""The factor for faults of callers, which send one command each; their faults are not counted."""
 START = 3.0
-"""How much more often faults hit an append with a `tool_started`."""
+"""The factor for faults of an append with a `tool_started`."""
 TWICE, SILENT, CUT_OFF, CRASH, STANDSTILL, OF_ITS_KIND = 0.3, 0.5, 0.4, 0.4, 0.3, 0.8
 """Probabilities: that approvals are answered twice; that a death is not announced; that a freeze looks like a death;
 that a fault is a crash, while there are crashes left; that another fault is a freeze or stall; that one of the rest is

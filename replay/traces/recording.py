@@ -141,7 +141,7 @@ class Recording:
         self.hydrated: dict[str, MemoryHydrated] = {}
         self.found: dict[str, KnowledgeFound] = {}
         self.instructions: dict[str, str] = {}
-        """What functions gave the runs as their instructions."""
+        """The instructions that a function returned, by run."""
         runs: dict[str, list[Event]] = {}
         for event in trace.events:
             runs.setdefault(event.run_id, []).append(event)
@@ -298,7 +298,7 @@ def _reply(
 ) -> tuple[Delta, ...]:
     """Return a reply as deltas, in order. For a step, `said` (text and reasoning) comes before the tool calls.
 
-    `wanted` is what its provider wants back with it.
+    `wanted` is the provider's state, to be sent back with it.
     """
     match event:
         case Usage():
