@@ -74,7 +74,7 @@ async def stop_server(directory: Path | None = None) -> bool:
     layout = _layout(directory)
     if not layout.lock.exists():
         return False
-    begun, found, told = time.monotonic(), False, 0
+    begun, found, signalled = time.monotonic(), False, 0
     while (lock := StoreLock.take(layout.lock, "starter")) is None:
         found, waited_s = True, time.monotonic() - begun
         _look_at_holder(layout, waited_s)
@@ -82,11 +82,11 @@ async def stop_server(directory: Path | None = None) -> bool:
         if (
             keeper is not None
             and keeper.role == "keeper"
-            and keeper.pid != told
+            and keeper.pid != signalled
             and runs(keeper.pid, _KEEPER)
         ):
-            told = keeper.pid
-            _signal(told, signal.SIGTERM)
+            signalled = keeper.pid
+            _signal(signalled, signal.SIGTERM)
         if waited_s > _STOP_S:
             raise ServerNotReady(f"The server of {layout.directory} did not end. See {layout.keeper_log}.")
         await asyncio.sleep(_POLL_S)

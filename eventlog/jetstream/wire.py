@@ -95,28 +95,28 @@ class ReplyHandler(Protocol):
         ...
 
 
-class _Call:
+class _Request:
     """A request in flight. `parts` collects the messages of a reply that ends with a status."""
 
-    __slots__ = ("asker", "deadline", "parts", "subject")
+    __slots__ = ("deadline", "parts", "subject", "waiter")
 
     def __init__(
-        self, asker: ReplyHandler, subject: bytes, deadline: float, parts: list[Reply] | None
+        self, waiter: ReplyHandler, subject: bytes, deadline: float, parts: list[Reply] | None
     ) -> None:
-        self.asker, self.subject, self.deadline, self.parts = asker, subject, deadline, parts
+        self.waiter, self.subject, self.deadline, self.parts = waiter, subject, deadline, parts
 
     def take(self, reply: Reply) -> bool:
         """Take a message of the reply; returns whether it was the last one."""
         last = self.parts is None or headers.status(reply[0]) > 0
         if self.parts is not None:
             self.parts.append(reply)
-        if last and not self.asker.done():
-            self.asker.set_result(reply if self.parts is None else self.parts)
+        if last and not self.waiter.done():
+            self.waiter.set_result(reply if self.parts is None else self.parts)
         return last
 
     def fail(self, error: Exception) -> None:
-        if not self.asker.done():
-            self.asker.set_exception(error)
+        if not self.waiter.done():
+            self.waiter.set_exception(error)
 
 
 class Wire:
@@ -130,7 +130,7 @@ class Wire:
         self.on_down: set[Callable[[], object]] = set()
         self._servers = servers
         self._link = Link(self._denied)
-        self._calls: dict[bytes, _Call] = {}
+        self._calls: dict[bytes, _Request] = {}
         self._count = 0
         self._inbox_prefix = b"_INBOX"
         self._inbox = b""
@@ -295,12 +295,12 @@ class Wire:
         subject: bytes,
         data: bytes,
         header: bytes,
-        asker: ReplyHandler,
+        waiter: ReplyHandler,
         *,
         parts: list[Reply] | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Send now; `asker` gets the reply, or `Unanswered`, or `ConfigError` (denied).
+        """Send now; `waiter` gets the reply, or `Unanswered`, or `ConfigError` (denied).
 
         Raises `LogUnavailable` while the connection is down. The reply may mean that there is no responder: see
         `answered`.
@@ -308,9 +308,9 @@ class Wire:
         if not self._link.up:
             raise self._unreachable()
         if self._unheard is not None:
-            asker.set_exception(ConfigError(self._unheard))
+            waiter.set_exception(ConfigError(self._unheard))
             return
-        token = self._expect(asker, subject, parts, timeout_s)
+        token = self._expect(waiter, subject, parts, timeout_s)
         self._link.send(_publication(subject, self._inbox + token, header, data))
 
     def answered(self, subject: bytes, reply: Reply) -> Reply:
@@ -320,13 +320,13 @@ class Wire:
         return reply
 
     def _expect(
-        self, asker: ReplyHandler, subject: bytes, parts: list[Reply] | None, timeout_s: float | None
+        self, waiter: ReplyHandler, subject: bytes, parts: list[Reply] | None, timeout_s: float | None
     ) -> bytes:
         """Register a request with its deadline; returns the last token of its reply subject."""
         self._count += 1
         token = b"%x" % self._count
         wait_s = self.request_timeout_s if timeout_s is None else timeout_s
-        self._calls[token] = _Call(asker, subject, self._loop.time() + wait_s, parts)
+        self._calls[token] = _Request(waiter, subject, self._loop.time() + wait_s, parts)
         if self._sweep is None:
             self._sweep = self._loop.call_later(_SWEEP_S, self._time_out)
         return token
@@ -435,13 +435,11 @@ class Wire:
     def _time_out(self) -> None:
         now = self._loop.time()
         for token in [
-            token for token, call in self._calls.items() if call.deadline <= now or call.asker.done()
+            token for token, call in self._calls.items() if call.deadline <= now or call.waiter.done()
         ]:
             call = self._calls.pop(token)
             call.fail(
-                Unanswered(
-                    f"the NATS server at {self.url} did not reply within {self.request_timeout_s:g} s"
-                )
+                Unanswered(f"the NATS server at {self.url} did not reply within {self.request_timeout_s:g} s")
             )
         self._sweep = self._loop.call_later(_SWEEP_S, self._time_out) if self._calls else None
 

@@ -1,19 +1,19 @@
 """The properties that every log must have, whatever faults its writers met.
 
 They are checked on the stored bytes and on the replies that callers got, with as little code of the runtime as
-possible, so that a defect of the runtime cannot hide itself. The ids are those of the protocol's model; they are not
-the rules of `docs/maintainers/protocol.md`.
+possible, so that a defect of the runtime cannot hide itself. `docs/maintainers/protocol.md` has each P rule with its
+reason, `docs/maintainers/contract.md` the R rules.
 
 - P1: a run has one terminal status.
 - P2: no observable event comes after it, and no event at all between a cancel and the end.
 - P3: no run is lost.
-- P4: no unsafe call is started again without a decision.
+- P4: an unsafe call is started only by the owner, and again only after a decision.
 - P5: revisions and epochs do not fork.
-- P6: a lane executes in order.
+- P6: the runs of a session execute in order.
 - P7: no child outlives its parent.
 - P8: a family is cancelled as a whole.
 - P9: the replies that callers got are true.
-- P10: no more runs of an agent are owned at once than `runs_max`.
+- P10: no more runs of an agent have an owner at once than `runs_max`.
 - P11: no two unsafe calls with the same slot are started at once.
 - P12: a call that a postcondition reports as done is done.
 - P13: a worker that claims a run has its tools.
