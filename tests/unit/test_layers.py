@@ -43,6 +43,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     "adapters": {
         "configuration": set(),
         "builtin": set(),
+        "frameworks": set(),
         "knowledge": set(),
         "mcp": set(),
         "models": {"configuration"},
