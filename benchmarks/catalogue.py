@@ -31,7 +31,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """`bases` names, for each measure that has one, the contestant against which the others are shown as ratios.
 
     Measures in `plots` are drawn. `minutes` is how long the part takes on two quiet cores; those with `by_default` are
-    measured when nobody says which.
+    measured unless parts are named.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     plots: tuple[str, ...] = ()
     x_unit: str = ""
     notes: dict[str, str] = {}
-    """Of a contestant something that no measurement says, shown in a column of its own if there is any."""
+    """Notes on contestants beyond the measurements, shown in a column of their own."""
 
 
 LONG_RUN_BASES = {
@@ -53,7 +53,7 @@ LONG_RUN_BASES = {
     long_run.LOAD: long_run.WHOLE,
 }
 PARKED_SAYS = (
-    "Each round starts a server and a worker anew, parks 200 runs before it looks, and then so many more. Memory is "
+    "Each round starts a new server and worker, parks 200 runs before it measures, and then so many more. Memory is "
     "what the process' resident memory grew by, a run; the caller waits for all of the results at once."
 )
 PARTS = (

@@ -65,7 +65,7 @@ def _judged(target: Target, values: Values | None) -> Verdict:
 
 
 def _found(part: str, measure: str, who: str, x: float | None = None) -> Callable[[Measured], Values | None]:
-    """A series as it is."""
+    """Return a function that finds a series."""
 
     def values(measured: Measured) -> Values | None:
         series = _series(measured, part, measure, who, x)
@@ -75,7 +75,7 @@ def _found(part: str, measure: str, who: str, x: float | None = None) -> Callabl
 
 
 def _ratio(part: str, measure: str, who: str, base: str) -> Callable[[Measured], Values | None]:
-    """A series against another one of the same run."""
+    """Return a function that finds the ratio of two series of the same run."""
 
     def values(measured: Measured) -> Values | None:
         mine, theirs = (_series(measured, part, measure, name) for name in (who, base))
@@ -103,11 +103,11 @@ TARGETS = (
         limit=1.2,
         values=_ratio(A, workload_a.RUN_ALONE, FOLDLOG, BARE),
         why_not=(
-            "a run alone has nothing to do while a commit is on its way, so that all of the worker's CPU and "
-            "part of the caller's come on top of the bare loop's waiting. That CPU is some 17 million "
-            "instructions, of which no function has a tenth for itself, and it is spent cold: 24 times a run "
-            "the worker writes, sleeps and is woken, and what runs right after a sleep takes twice as long (as "
-            "the CPU of a run alone, below, says)."
+            "a single run has nothing to do while a commit is in flight, so all of the worker's CPU time and "
+            "part of the caller's are added to the waiting of the bare loop. That is some 17 million "
+            "instructions, of which no function has a tenth, with cold caches: 24 times per run the worker "
+            "writes, sleeps and is woken, and code right after a sleep takes twice as long (see the CPU of a "
+            "run alone, below)."
         ),
         peer="Restate 3.8, LangGraph 4.6, DBOS 9, Temporal 37 to 98",
     ),
@@ -117,12 +117,12 @@ TARGETS = (
         at_least=True,
         values=_ratio("peers", workload_a.RUNS_A_SECOND, FOLDLOG, peers.RESTATE),
         why_not=(
-            "worker, caller and server share two cores, and a run takes some 12 ms of them: 5 to 8 the worker, "
-            "which is one Python thread, 5 the server (half of it to store and sync 22 messages), 1.6 the "
-            "caller. Four times Restate would leave 7 for all three. Messages are shared, so that 11 writes "
-            "and 5 reads a run are left in the worker, some tenth of its CPU. The rest is Python: four fifths "
-            "of it decide, fold, encode and call tools and models, one fifth is the client. The prototype that "
-            "set the target had no budgets, policies, secrets or time-outs."
+            "worker, caller and server share two cores, and a run takes some 12 ms of them: 5 to 8 in the "
+            "worker, which is one Python thread, 5 in the server (half of it to store and sync 22 messages), "
+            "1.6 in the caller. Four times Restate would leave 7 for all three. Messages are sent together, "
+            "which leaves 11 writes and 5 reads per run in the worker, about a tenth of its CPU. The rest is "
+            "Python: four fifths of it decide, fold, encode and call tools and models, one fifth is the "
+            "client. The prototype that set the target had no budgets, policies, secrets or timeouts."
         ),
         peer="1",
     ),
@@ -132,10 +132,10 @@ TARGETS = (
         values=_ratio(A, workload_a.CPU_ALONE, FOLDLOG, LOOP),
         why_not=(
             "the plain loop never waits, and a durable run does at least once for each of its 20 commits. Code "
-            "that runs right after a sleep finds cold caches: the same run on the memory log, beside other "
-            "work, took 5.3 ms of CPU with appends that answer at once, and 10.7 with ones that sleep for 1.1 "
-            "ms, of which the sleeping itself was 1.0. What a busy worker has, with fifty runs at once, stands "
-            "below."
+            "right after a sleep finds cold caches: the same run on the memory log, with other work on the "
+            "machine, took 5.3 ms of CPU with appends that answer at once, and 10.7 with ones that sleep for "
+            "1.1 ms, of which the sleeping itself was 1.0. The figure of a busy worker, with fifty runs at "
+            "once, is below."
         ),
         peer="pydantic-ai's loop without any durability 100, LangGraph 205",
     ),
@@ -144,11 +144,11 @@ TARGETS = (
         limit=2.5,
         values=_ratio(A, workload_a.STORED, FOLDLOG, workload_a.PAYLOAD),
         why_not=(
-            "what the bytes are stands below. What was said is stored once. An envelope has the run, the id of the "
-            "append, the digest that chains it to the one before, and a checksum, 280 bytes; without any envelope it "
-            "would still be 2.9. A tool result has the metadata that readers of the stream are promised; steps, usage "
-            "and requests are events; NATS keeps 190 bytes of subject and header with each message. Names are spelled "
-            "out, for it is a format that is kept for ever. Whoever wants less has NATS compress it: the next row."
+            "the parts are listed below. Content is stored once. An envelope has the run, the id of the append, the "
+            "digest that chains it to the previous commit, and a checksum, 280 bytes; without any envelope it would "
+            "still be 2.9. A tool result has the metadata that readers of the stream are promised; steps, usage and "
+            "requests are events; NATS stores 190 bytes of subject and header with each message. Names are spelled "
+            "out, since the format is kept for ever. NATS can compress it: see the next row."
         ),
         peer="LangGraph grows with the square of the steps",
     ),
@@ -170,8 +170,9 @@ TARGETS = (
             unit="s",
             values=_found("recovery", recovery.NEXT_CALL, death.name),
             why_not=(
-                "most of it is on purpose: the server waits 5 ms before it counts a closed connection as gone, and "
-                "whoever hears of it looks again after 20 ms, so that a worker that only reconnects keeps its runs."
+                "most of it is intended: the server waits 5 ms before it counts a closed connection as gone, and "
+                "processes that hear of it check again after 20 ms, so that a worker that only reconnects keeps its "
+                "runs."
             ),
             peer="Restate 0.37 s, DBOS 1.05 s, Temporal 1.6 to 60 s",
         )
@@ -190,8 +191,8 @@ TARGETS = (
             unit="ms",
             values=_found("streaming", measure, FOLDLOG),
             why_not=(
-                "pieces that come at once are joined, up to 32 in a message; each group is written by the worker, "
-                "handed on by the server and shown by the reader, and waits for those before it."
+                "pieces that come at once are joined, up to 32 per message; each group is written by the worker, "
+                "forwarded by the server and shown by the reader, and waits for the groups before it."
             ),
             peer="DBOS 10 to 515 ms, Temporal 104 ms",
         )
@@ -204,7 +205,7 @@ TARGETS = (
             limit=2048,
             unit="B",
             values=_found(part, parked.WORKER_RSS, f"{runs:,} runs"),
-            why_not="a parked run has no object in the worker; what grows are pages that the allocator has not reused.",
+            why_not="a parked run has no object in the worker; the growth is pages that the allocator has not reused.",
         )
         for part, runs in (("parked", parked.RUNS), ("parked-most", parked.RUNS_MOST))
     ),
@@ -214,8 +215,8 @@ TARGETS = (
         unit="ms",
         values=_found("large", large.LOAD, large.LARGE),
         why_not=(
-            "the commits of a run lie in one or two blocks of some megabytes; after its start the server reads a block "
-            "from disk when it is first asked for something in it. The same run read again is below."
+            "the commits of a run are in one or two blocks of some megabytes; after its start the server reads a block "
+            "from disk on the first request for data in it. The same run read again is below."
         ),
     ),
     *(
@@ -226,10 +227,10 @@ TARGETS = (
             unit="/s",
             values=_found(part, loads.EVENTS_A_SECOND, FOLDLOG, steps),
             why_not=(
-                "a third of the time is the hash and the decoding of each commit, in C. The rest is Python, "
-                "some 15 calls of functions an event: the fold itself, an event at a time, has two thirds of "
-                "it, and nearly half of that are the texts of completed steps. A long run's state, 2 KB a "
-                "step, lies in memory that no cache holds."
+                "a third of the time is hashing and decoding each commit, in C. The rest is Python, some 15 "
+                "function calls per event: the fold itself, event by event, takes two thirds of it, and "
+                "nearly half of that are the texts of completed steps. A long run's state, 2 KB per step, "
+                "does not fit into any cache."
             ),
         )
         for part, steps in (("loads", 10), ("loads", 1000), ("loads-longest", 10_000))

@@ -50,7 +50,7 @@ DONE: dict[str, str] = {
     ),
     "asyncio/tasks.py create_task": "an effect is one task and nothing more, without a group or a time-out around it",
     "eventlog/jetstream/parser.py Parser._take": (
-        "messages are found in the buffer by their sizes, a header is no dictionary; bodies are copied once"
+        "messages are found in the buffer by their sizes, a header is not a dictionary; bodies are copied once"
     ),
     "eventlog/jetstream/parser.py _take": "the copy that outlives the buffer",
     "runtime/driving/tool_call.py call_tool": "what only a call with secrets needs is made for no other",
