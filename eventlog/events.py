@@ -449,6 +449,8 @@ class Submitted(EventFields, frozen=True, kw_only=True, tag="submitted"):
     idempotency_key: str | None = None
     parent: ParentLink | None = None
     fork: ForkLink | None = None
+    overrides: dict[str, Json] = {}
+    """The options of the submission that changed its agent for this run; `config` has them already."""
     rules: int = 0
     """The version of the core's rules for this run, if a release has changed them; a fork keeps its original's."""
 

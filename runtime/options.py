@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from ..eventlog.errors import ConfigError
+from .ports.settings import ModelSettings
 from .ports.suggestions import nearest
 
 
@@ -15,6 +16,9 @@ class RunOptions(TypedDict, total=False):
     `executor` is the name of the executor (default `local`). `messages` come before the input. `session` names the
     conversation that the run belongs to, `user` the user for whom it acts. `metadata` is a JSON object that is stored
     with the run. Neither is shown to the model; tools find them in their context, and child runs inherit both.
+    The others change the agent for this run: `settings` are merged into the agent's, key by key; `model` is asked
+    instead of the agent's; `instructions_suffix` follows its instructions; `max_steps`, `tools` (names) and `budgets`
+    may only be less than the agent's.
     `run_id` chooses the run's id. `idempotency_key` names the submission: submitting it again returns the same run.
     """
 
@@ -25,6 +29,12 @@ class RunOptions(TypedDict, total=False):
     metadata: Mapping[str, Any] | None
     run_id: str | None
     idempotency_key: str | None
+    model: str | None
+    settings: ModelSettings | Mapping[str, Any] | None
+    max_steps: int | None
+    instructions_suffix: str | None
+    tools: Sequence[str] | None
+    budgets: Any
 
 
 def check_options(options: Mapping[str, Any]) -> None:

@@ -31,6 +31,7 @@ from ..projections.run_state import RunState
 from .agents import budget_check, capabilities
 from .agents.agent import Agent
 from .agents.loop import RalphLoop
+from .agents.overrides import overridden
 from .agents.registry import Registry
 from .content import read_content
 from .core.answers import given_arguments, given_json
@@ -223,10 +224,11 @@ class Runtime:
         check_options(options)
         executor = options.get("executor", "local")
         chosen = self.executor(executor)
-        self._check(agent, chosen, frozenset({"messages"} if options.get("messages") else ()))
-        given = read_content(self.registry, agent, input, options.get("messages", ()))
+        asked, overrides = overridden(agent, options)
+        self._check(asked, chosen, frozenset({"messages"} if options.get("messages") else ()))
+        given = read_content(self.registry, asked, input, options.get("messages", ()))
         submitted = submitted_event(
-            agent,
+            asked,
             given.text,
             executor=executor,
             parts=given.parts,
@@ -235,6 +237,7 @@ class Runtime:
             user=options.get("user"),
             metadata=options.get("metadata"),
             idempotency_key=options.get("idempotency_key"),
+            overrides=overrides,
         )
         self._check_memory(submitted, chosen)
         place = await self._place(submitted, options.get("run_id"))

@@ -6,6 +6,7 @@ import json as jsonlib
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import typer
 
 
@@ -30,6 +31,23 @@ def metadata_option(name: str, given: Iterable[str]) -> dict[str, Any]:
             found[key] = value
         else:
             raise typer.BadParameter(f"{name} is written KEY=VALUE, or as a JSON object, not {text!r}")
+    return found
+
+
+def settings_option(name: str, given: Iterable[str]) -> dict[str, Any]:
+    """Return settings written `KEY=VALUE`: a value is JSON where it reads as JSON, else text.
+
+    Raises `typer.BadParameter`.
+    """
+    found: dict[str, Any] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise typer.BadParameter(f"{name} is written KEY=VALUE, not {text!r}")
+        try:
+            found[key] = msgspec.json.decode(value)
+        except (msgspec.MsgspecError, UnicodeEncodeError):
+            found[key] = value
     return found
 
 

@@ -279,7 +279,9 @@ class Agent(Generic[OutputT]):
         """
         agent: Agent[Any] = object.__new__(type(self))
         kept = self._instructions if config.instructions_function is not None else None
-        agent._assign(config, tools, kept or "")
+        same_output = config.output_schema == self.config.output_schema
+        output = (self._output, self.output_type) if same_output else (None, None)
+        agent._assign(config, tools, kept or "", *output)
         return agent
 
     def parse_output(self, value: Any) -> OutputT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -33,8 +34,12 @@ def submitted_event(  # noqa: PLR0913 - its parts
     metadata: Mapping[str, Any] | None = None,
     idempotency_key: str | None = None,
     parent: ParentLink | None = None,
+    overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> Submitted:
-    """Return the event that opens a run, with `parts` as in `Submitted`. Raises `ConfigError`, `PayloadTooLarge`."""
+    """Return the event that opens a run, with `parts` and `overrides` as in `Submitted`.
+
+    Raises `ConfigError`, `PayloadTooLarge`.
+    """
     check_text("the input of a run", input)
     names = {"the session": session, "the user": user, "the idempotency key": idempotency_key}
     for what, text in names.items():
@@ -50,6 +55,8 @@ def submitted_event(  # noqa: PLR0913 - its parts
         task["user"] = user
     if parts:
         task["parts"] = [msgspec.to_builtins(as_stored(part)) for part in parts]
+    if overrides:
+        task["overrides"] = dict(overrides)
     size = len(canonical_json({"config": config, **task}))
     if size > COMMIT_BYTES_MAX - 16 * 1024:
         raise PayloadTooLarge(
@@ -72,6 +79,7 @@ def submitted_event(  # noqa: PLR0913 - its parts
         lane=None if session is None else lane_of(session),
         idempotency_key=idempotency_key,
         parent=parent,
+        overrides=dict(overrides),
         rules=RULES_NOW,
     )
 

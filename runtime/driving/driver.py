@@ -564,7 +564,9 @@ class Driver:
         if not isinstance(agent, Agent) or agent.config.instructions_function is None:
             return found
         run = RunContext(facts_of(self.state), await self._open_deps())
-        return msgspec.structs.replace(found, instructions=await self.host.registry.instructions(agent, run))
+        text = await self.host.registry.instructions(agent, run)
+        suffix = self.state.submitted.overrides.get("instructions_suffix") if self.state.submitted else None
+        return msgspec.structs.replace(found, instructions="\n\n".join(filter(None, (text, suffix))))
 
     async def _look_up(self) -> Command:
         try:

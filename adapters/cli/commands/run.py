@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..json_options import messages_option, metadata_option
+from ..json_options import messages_option, metadata_option, settings_option
 from ..options import AgentName, AgentPath, Detailed, JsonLines
 from ..settings import Settings, settings_of
 
@@ -51,6 +51,20 @@ def run(  # noqa: PLR0913 - the options
             "--file", metavar="PATH", help="File, or its http address, that follows INPUT. Repeatable."
         ),
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="PROVIDER:MODEL", help="Model to ask instead of the agent's.")
+    ] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Steps at most; no more than the agent's.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setting",
+            metavar="KEY=VALUE",
+            help="Setting of the model, as reasoning=low; before the agent's. Repeatable.",
+        ),
+    ] = None,
     run_id: Annotated[
         str | None, typer.Option(metavar="ID", help="Id of the run; if such a run exists, it is shown.")
     ] = None,
@@ -83,6 +97,9 @@ def run(  # noqa: PLR0913 - the options
         "messages": messages_option("--messages", messages),
         "run_id": run_id,
         "idempotency_key": idempotency_key,
+        "model": model,
+        "max_steps": max_steps,
+        "settings": settings_option("--setting", setting or ()) or None,
     }
     return run_async(_run(settings_of(context), path, agent, [input, *(file or ())], how, **options))
 
