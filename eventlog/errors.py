@@ -115,7 +115,7 @@ def _blank(character: str) -> str:
 
 
 class UnsupportedSetting(ConfigError):
-    """A model, or its provider, does not know a setting. Attributes: `setting`, `model` (as provider:model)."""
+    """A model or its provider does not support a setting. Attributes: `setting`, `model` (as provider:model)."""
 
     def __init__(self, setting: str, model: str, why: str = "") -> None:
         reason = f": {why}" if why else ""

@@ -62,7 +62,7 @@ LARGE_FIELDS: dict[type[EventFields], str] = {
     PlannerToolReturned: "result",
     ReplyState: "items",
 }
-"""The field of an event that is offloaded if it is large. An event is here, in `OUTLINES`, or stays whole."""
+"""The field of each event type that is offloaded if it is large. Types neither here nor in `OUTLINES` stay complete."""
 OUTLINES: dict[type[EventFields], dict[str, Any]] = {
     Prepared: {"tools": [], "instructions": ""},
     Text: {"text": ""},

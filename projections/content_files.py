@@ -1,4 +1,4 @@
-"""The files that events name: those of inputs, messages, results and replies."""
+"""The files that events refer to: those of inputs, messages, results and replies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .call_texts import made_file, parts_in
 
 
 def files_in(event: Event) -> list[FilePart]:
-    """Return the files that an event names, in their order. Its large values have to be in it."""
+    """Return the files that an event refers to, in order. Its large values must be restored."""
     match event:
         case Submitted():
             return [*_of_messages(event.messages), *files_of(event.parts)]

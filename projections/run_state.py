@@ -273,7 +273,7 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     cancel_by: str = ""
     prepared: bool = False
     instructions: str = ""
-    """The text that a function gave for this run; it precedes the instructions of the configuration."""
+    """The instructions that a function returned for this run; they precede those of the configuration."""
     tools: dict[str, ToolSpec] = {}
     mcp_servers: dict[str, Any] = {}
     """The tool servers of the run: those of its configuration, and those that refreshes added."""

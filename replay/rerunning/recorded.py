@@ -200,7 +200,7 @@ class RecordedProvider:
             self._read_file(model)
 
     def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
-        """Return none: a recording answers the request that it holds."""
+        """Return no unknown settings; the recording was made with those of its requests."""
         return {}
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
@@ -526,7 +526,7 @@ class RecordedRegistry(Registry):
         return None
 
     async def instructions(self, agent: Agent[Any], run: RunContext[Any]) -> str:
-        """Return what a function gave the recorded run; a function that is here, of another agent, is called."""
+        """Return the recorded instructions; the function of an agent that replaces the recorded one is called."""
         if agent.has_instructions_function:
             return await super().instructions(agent, run)
         told = self._recording.instructions

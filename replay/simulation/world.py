@@ -395,7 +395,7 @@ def _ended_by_itself(event: Event) -> bool:
     return isinstance(event, Status) and event.status in {"completed", "error"}
 
 
-# --- recording model calls and tool starts-----------------------------------------------------------------------------
+# --- recording of model calls and tool starts -------------------------------------------------------------------------
 
 
 class _Watched(Registry):

@@ -43,7 +43,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     tools: tuple[ToolSchema, ...]
     parameters: dict[str, Any]
-    """Output schema, model, and the settings that decide the answer, by name."""
+    """The output schema, the model, and the settings that determine the reply, by name."""
 
 
 def differing_parts(left: Request, right: Request) -> tuple[RequestPart, ...]:

@@ -193,9 +193,9 @@ async def test_a_server_that_hangs_leaves_an_append_unsure_and_a_read_failed(ser
         os.kill(server.pid, signal.SIGSTOP)
         stack.callback(os.kill, server.pid, signal.SIGCONT)
         await until(lambda: psutil.Process(server.pid).status() == psutil.STATUS_STOPPED)
-        with pytest.raises(AppendUnsure, match="did not answer"):
+        with pytest.raises(AppendUnsure, match="did not reply"):
             await run_in(log).append()
-        with pytest.raises(LogUnavailable, match="did not answer"):
+        with pytest.raises(LogUnavailable, match="did not reply"):
             await log.events.head(run_in(log).subject)
 
 
@@ -624,7 +624,7 @@ async def test_a_worker_that_is_cut_off_and_connects_again_at_once_keeps_its_run
         await mine.leases.vouch(lease, 600)
         for _ in range(5):
             await cut_off(mine, gate)
-            await until(lambda: not deaths._inquests)
+            await until(lambda: not deaths._checks)
         async with worker(server.url, "dead", "r1") as kill:
             await kill()
             assert [lease.worker for lease in await take(deaths, 1, within_s=DEATH_S)] == ["dead"]
