@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ...eventlog.events import OnError, ToolEffect
 from ...runtime.ports.evidence import Evidence
-from ...runtime.ports.runner import OUTPUT_BYTES_MAX, Command, Outcome, ToolRunner, outlives_worker
+from ...runtime.ports.runner import OUTPUT_BYTES_MAX, Command, CommandOutcome, ToolRunner, outlives_worker
 from ...runtime.ports.tools import Tool, ToolFailed, ToolTimedOut
 from ...runtime.tools.context import ToolContext
 from ...runtime.tools.decorator import tool
@@ -73,7 +73,7 @@ class _Shell:
         context.observe(Evidence(exit_code=outcome.exit_code, text=outcome.output))
         return _result(outcome)
 
-    async def _outcome(self, command: Command, context: ToolContext) -> Outcome:
+    async def _outcome(self, command: Command, context: ToolContext) -> CommandOutcome:
         """Run the command. If it can outlive this process, its outcome is stored in the log and not read again."""
         if not outlives_worker(self._runner):
             return await self._certain(command)
@@ -81,9 +81,9 @@ class _Shell:
         async def run() -> Any:
             return msgspec.to_builtins(await self._certain(command))
 
-        return msgspec.convert(await context.memo(OUTCOME, run), Outcome)
+        return msgspec.convert(await context.memo(OUTCOME, run), CommandOutcome)
 
-    async def _certain(self, command: Command) -> Outcome:
+    async def _certain(self, command: Command) -> CommandOutcome:
         """Return how the command ended. Raises `ToolFailed` if that leaves its effects in doubt."""
         outcome = await self._runner.run(command)
         if outcome.lost:
@@ -93,7 +93,7 @@ class _Shell:
         return outcome
 
 
-def _result(outcome: Outcome) -> dict[str, Any]:
+def _result(outcome: CommandOutcome) -> dict[str, Any]:
     result: dict[str, Any] = {"exit_code": outcome.exit_code, "output": outcome.output}
     if outcome.timed_out:
         result["timed_out"] = True

@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 import anyio
 
-from ...runtime.ports.runner import NOT_EXECUTABLE, NOT_FOUND, SIGNALLED, TIMED_OUT, Command, Outcome
+from ...runtime.ports.runner import NOT_EXECUTABLE, NOT_FOUND, SIGNALLED, TIMED_OUT, Command, CommandOutcome
 from ...runtime.ports.tools import ToolFailed
 from .output import HeadAndTail
 
@@ -39,7 +39,7 @@ async def run_child(
     env: Mapping[str, str],
     killer: Killer,
     pass_fds: tuple[int, ...] = (),
-) -> Outcome:
+) -> CommandOutcome:
     """Start the process in a session of its own, and wait until it ends, times out, or this task is cancelled.
 
     In each case `killer` ends all processes that are left. Raises `ToolFailed` for a process that cannot be killed.
@@ -63,7 +63,7 @@ async def run_child(
             await child.end()
     if not child.exited.is_set():
         raise ToolFailed(f"the process {child.pid} outlived SIGKILL", in_doubt=True)
-    return Outcome(
+    return CommandOutcome(
         exit_code=TIMED_OUT if timed_out else child.exit_code,
         output=output.text(),
         output_bytes=output.size_bytes,
@@ -160,10 +160,10 @@ class _Child(asyncio.SubprocessProtocol):
                 self._transport.close()
 
 
-def _not_started(program: str, error: OSError, duration_s: float) -> Outcome:
+def _not_started(program: str, error: OSError, duration_s: float) -> CommandOutcome:
     missing = isinstance(error, FileNotFoundError)
     text = f"{program}: {'program not found' if missing else error.strerror or error}\n"
-    return Outcome(
+    return CommandOutcome(
         exit_code=NOT_FOUND if missing else NOT_EXECUTABLE,
         output=text,
         output_bytes=len(text.encode()),

@@ -13,7 +13,7 @@ from typing import Final
 
 import psutil
 
-from ...runtime.ports.runner import Command, Outcome
+from ...runtime.ports.runner import Command, CommandOutcome
 from ..builtin.workspace import Workspace
 from .child import run_child
 from .place import ENV_ALLOWED, Place
@@ -36,7 +36,7 @@ class DirectRunner:
     ) -> None:
         self._place = Place(workspace, env_allowed, exclusive=exclusive)
 
-    async def run(self, command: Command) -> Outcome:
+    async def run(self, command: Command) -> CommandOutcome:
         """See `ToolRunner.run`."""
         mark = secrets.token_hex(16)
         cwd, env = self._place.cwd(command), {**self._place.env(command), MARK: mark}

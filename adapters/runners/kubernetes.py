@@ -16,7 +16,7 @@ import anyio
 import msgspec
 
 from ...eventlog.errors import ConfigError
-from ...runtime.ports.runner import NOT_FOUND, SIGNALLED, TIMED_OUT, Command, Outcome
+from ...runtime.ports.runner import NOT_FOUND, SIGNALLED, TIMED_OUT, Command, CommandOutcome
 from ...runtime.ports.tools import ToolFailed
 from .job import CONTAINER, JobTemplate, job_manifest, job_name
 from .output import HeadAndTail
@@ -76,7 +76,7 @@ class KubernetesRunner:
         self._start_timeout_s, self._keep_s, self._poll_s = start_timeout_s, keep_s, poll_s
         self._k8s = kubernetes_asyncio
 
-    async def run(self, command: Command) -> Outcome:
+    async def run(self, command: Command) -> CommandOutcome:
         """See `ToolRunner.run`."""
         name = job_name(command.key)
         deadline_s = self._start_timeout_s + command.timeout_s + 60
@@ -227,7 +227,9 @@ class _Cluster:
             )
 
 
-async def _outcome(cluster: _Cluster, container: _Container, command: Command, begun_s: float) -> Outcome:
+async def _outcome(
+    cluster: _Cluster, container: _Container, command: Command, begun_s: float
+) -> CommandOutcome:
     exit_code = container.exit_code
     if container.reason in _NOT_STARTED:
         output = HeadAndTail(command.output_bytes_max)
@@ -235,7 +237,7 @@ async def _outcome(cluster: _Cluster, container: _Container, command: Command, b
         exit_code = NOT_FOUND
     else:
         output = await cluster.read_log(container.pod, command.output_bytes_max)
-    return Outcome(
+    return CommandOutcome(
         exit_code=TIMED_OUT if exit_code is None else exit_code,
         output=output.text(),
         output_bytes=output.size_bytes,

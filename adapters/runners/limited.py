@@ -13,7 +13,7 @@ from typing import Final, cast, get_args
 import msgspec
 
 from ...eventlog.errors import ConfigError
-from ...runtime.ports.runner import Command, Limit, Outcome
+from ...runtime.ports.runner import Command, CommandOutcome, Limit
 from ..builtin.workspace import Workspace
 from .bubblewrap import Bubblewrap
 from .child import run_child
@@ -73,7 +73,7 @@ class SubprocessRunner:
         self._limits, self._sandbox = limits, sandbox
         self._bwrap = sandbox.find() if sandbox else ""
 
-    async def run(self, command: Command) -> Outcome:
+    async def run(self, command: Command) -> CommandOutcome:
         """See `ToolRunner.run`."""
         cwd, env = self._place.cwd(command), self._place.env(command)
         async with self._place.alone():
@@ -89,7 +89,7 @@ class SubprocessRunner:
                 limit = supervision.limit() or self._refused(outcome)
                 return msgspec.structs.replace(outcome, limit=limit, lost=supervision.died())
 
-    def _refused(self, outcome: Outcome) -> Limit:
+    def _refused(self, outcome: CommandOutcome) -> Limit:
         """Infer from its last lines of output that the kernel refused a program memory."""
         failed = outcome.exit_code and not outcome.timed_out and self._limits.memory_bytes is not None
         last_words = "\n".join(outcome.output.splitlines()[-_LAST_LINES:])

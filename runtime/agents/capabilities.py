@@ -38,7 +38,7 @@ def check_files(provider_of: ProviderOf, rules: Rules, files: Iterable[FilePart]
 
 
 def tokens_by(provider_of: ProviderOf, model: str) -> CountTokens:
-    """What a file takes of a prompt of the model, by the published rule of its provider."""
+    """Return the function that counts the tokens of a file for the model, by the published rule of its provider."""
 
     def count(file: FilePart, data: bytes | None) -> int | None:
         provider, name = provider_of(model)

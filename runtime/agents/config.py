@@ -227,19 +227,19 @@ class ConcurrencyConfig(_Table):
 
 
 class FilesConfig(_Table):
-    """How large the files of messages and tool results may be."""
+    """The size limits for files in messages and tool results."""
 
     file_bytes_max: Positive = _FILES.file_bytes_max
     request_bytes_max: Positive = _FILES.request_bytes_max
 
 
 def _settings_table(value: Any) -> Any:
-    """The table that `ModelSettings` stands for; an empty one is none."""
+    """Return `ModelSettings` as a table; null for an empty one."""
     return (as_table(value) if isinstance(value, ModelSettings) else value) or None
 
 
 class SettingsConfig(_Table):
-    """`ModelSettings` as a table: what is null is left to the provider."""
+    """`ModelSettings` as a table; null leaves a setting to the provider."""
 
     temperature: Annotated[StrictFloat, Field(ge=0, le=2)] | None = None
     top_p: Annotated[StrictFloat, Field(gt=0, le=1)] | None = None
@@ -256,7 +256,7 @@ class SettingsConfig(_Table):
     headers: dict[Annotated[Text, Field(min_length=1)], Text] | None = None
     extra_body: JsonObject | None = None
     strict: StrictBool | None = None
-    """Whether a setting that the provider or the model does not know is refused; null: it is."""
+    """If false, a setting that the provider or model does not support is left out; otherwise it is rejected."""
 
 
 class AgentConfig(_Table):
@@ -266,10 +266,10 @@ class AgentConfig(_Table):
     model: ModelName = MODEL
     instructions: Text = ""
     instructions_function: Text | None = None
-    """The function that gives the instructions of each run, by name; `instructions` follow what it returns."""
+    """The name of the function that returns the instructions of each run; `instructions` are added to them."""
     max_steps: Positive = _RULES.max_steps
     settings: Annotated[SettingsConfig | None, BeforeValidator(_settings_table)] = None
-    """How the model is to answer; null leaves all to the provider."""
+    """The settings of the model's replies; null leaves all to the provider."""
     on_length: Literal["error", "continue", "accept"] = _RULES.on_length
     """The handling of a final answer that was cut off at its length limit."""
     tools: Names = ()

@@ -93,7 +93,7 @@ class BreakerRules(msgspec.Struct, frozen=True):
 
 
 class FileRules(msgspec.Struct, frozen=True):
-    """How large a file may be, and the files of one model request together."""
+    """The size limits of a file, and of all files of one model request."""
 
     file_bytes_max: int = FILE_BYTES_MAX
     request_bytes_max: int = REQUEST_BYTES_MAX

@@ -73,7 +73,7 @@ from ...eventlog.events import (
 )
 
 Sharing = Literal["history", "reply", "start", "answer", "child", "life", "driving"]
-"""How events are shared.
+"""The ways in which a fork shares events.
 
 - `history`: with the call that they belong to, if any.
 - `reply`: as `history`, but not those of a reply that is incomplete.

@@ -453,5 +453,5 @@ def _too_large(events: Sequence[StoredEvent], sizes: Sequence[int]) -> PayloadTo
     largest = max(range(len(events)), key=sizes.__getitem__)
     alone = sizes[largest] > EVENTS_BYTES_MAX
     kind = events[largest].type
-    what = f"an event of type {kind!r}" if alone else f"what belongs together with {kind!r}"
+    what = f"an event of type {kind!r}" if alone else f"the events that belong together with {kind!r}"
     return PayloadTooLarge(what, sizes[largest] if alone else sum(sizes), EVENTS_BYTES_MAX)

@@ -43,7 +43,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolSchema, ...] = ()
     output_schema: dict[str, Any] | None = None
     settings: ModelSettings = ModelSettings()
-    """How the model is to answer: only what its provider knows (`ModelProvider`)."""
+    """The settings of the reply: only those that the provider supports (see `ModelProvider`)."""
     phase: str = ""
     """Empty for the call of a step, else planner, summary or compaction; a transport matter."""
     idempotency_key: str = ""

@@ -57,7 +57,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
                 raise ToolFailed(f"{name!r} cannot be the name of an environment variable")
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class CommandOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a command.
 
     `exit_code` as in a shell: 124 after its timeout, 126 and 127 if it could not be started, 128 + n after signal n.
@@ -78,7 +78,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 class ToolRunner(Protocol):
     """Executes commands in one workspace, one at a time."""
 
-    async def run(self, command: Command) -> Outcome:
+    async def run(self, command: Command) -> CommandOutcome:
         """Run the command to its end. When this returns or raises, no process that the command started is running.
 
         Raises `ToolFailed` if there is no outcome: a `cwd` that is not a directory of the workspace, or a runner that

@@ -1,4 +1,4 @@
-"""`ModelSettings`: how a model is to answer, in words that mean the same for every provider."""
+"""`ModelSettings`: the settings of a model's replies, in words that mean the same for every provider."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ Effort = Literal["off", "minimal", "low", "medium", "high"]
 Cache = Literal["auto", "off", "5m", "1h"]
 
 TRANSPORT = frozenset({"cache", "headers", "strict", "timeout_s"})
-"""Settings that say how a model is reached: they are no part of the request digest (R12)."""
+"""Settings about how a model is reached: they are not part of the request digest (R12)."""
 BY_THE_RUNTIME = frozenset({"strict", "timeout_s"})
-"""Settings that the runtime carries out itself, whatever the provider."""
+"""Settings that the runtime itself implements, for any provider."""
 
 
 class ModelSettings(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """How a model is to answer. What is null is left to the provider.
+    """The settings of a model's replies; null leaves a setting to the provider.
 
-    A setting that the provider or the model does not know is refused by name, before the run's first event where that
+    A setting that the provider or the model does not support is rejected by name, before the run's first event if that
     is known; with `strict=False` it is left out.
     """
 
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
-    """How long one answer may be, what the model thinks included where the provider counts it so."""
+    """The longest reply, including the reasoning if the provider counts it."""
     stop: tuple[str, ...] | None = None
-    """Texts at which the answer ends."""
+    """Texts that end the reply."""
     seed: int | None = None
     parallel_tool_calls: bool | None = None
     tool_choice: str | None = None
-    """auto, none, required or the name of a tool. A choice that demands a call holds for the first step: a model that
-    always has to call never answers."""
+    """auto, none, required or the name of a tool. A choice that forces a call only applies to the first step: a model
+    that always has to make a call never answers."""
     reasoning: Effort | int | None = None
-    """How much the model thinks before it answers: a word, or a number of tokens where the provider counts them."""
+    """The amount of reasoning before the answer: a level, or a number of tokens if the provider counts them."""
     verbosity: Literal["low", "medium", "high"] | None = None
     service_tier: str | None = None
     cache: Cache | None = None
-    """auto marks the stable prefix where the provider needs marks; 5m and 1h say how long it is kept."""
+    """auto marks the stable prefix if the provider needs marks; 5m and 1h are the time to keep it."""
     timeout_s: float | None = None
-    """How long one answer may take, instead of the agent's `model_timeout_s`."""
+    """The timeout of one reply, instead of the agent's `model_timeout_s`."""
     headers: dict[str, str] | None = None
     """Sent with each request; `${NAME}` in a value is the environment variable NAME of the worker."""
     extra_body: dict[str, Any] | None = None
-    """Merged into each request as it is: for what there is no word here."""
+    """Merged into each request unchanged, for settings that have no field here."""
     strict: bool | None = None
-    """Whether a setting that the provider or model does not know is refused; null: it is."""
+    """If false, a setting that the provider or model does not support is left out; otherwise it is rejected."""
 
     @property
     def is_strict(self) -> bool:
-        """Return whether an unknown setting is refused."""
+        """Return whether an unsupported setting is rejected."""
         return self.strict is not False
 
     def given(self) -> dict[str, Any]:

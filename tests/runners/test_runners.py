@@ -20,7 +20,7 @@ from foldlog.adapters.runners import Bubblewrap, DirectRunner, Limits, Subproces
 from foldlog.adapters.runners.conformance import LimitsSuite, ToolRunnerSuite, sh
 from foldlog.adapters.runners.output import HeadAndTail
 from foldlog.eventlog import ConfigError
-from foldlog.runtime.ports.runner import Command, Outcome, ToolRunner
+from foldlog.runtime.ports.runner import Command, CommandOutcome, ToolRunner
 from foldlog.runtime.ports.tools import ToolFailed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -133,7 +133,7 @@ async def test_a_command_that_is_cancelled_while_it_starts_leaves_nothing_behind
 def test_a_command_that_closes_its_input_before_it_is_given_loses_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
-    async def run() -> Outcome:
+    async def run() -> CommandOutcome:
         loop = asyncio.get_running_loop()
         start = loop.subprocess_exec
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 import anyio
 import pytest
 
-from ....runtime.ports.runner import Command, Limit, Outcome, ToolRunner
+from ....runtime.ports.runner import Command, CommandOutcome, Limit, ToolRunner
 from ....runtime.ports.tools import ToolFailed
 
 SECRET = "SECRET_OF_A_CONFORMANCE_TEST"  # noqa: S105 - The name of a variable.
@@ -25,9 +25,9 @@ def sh(script: str, **fields: object) -> Command:
 class NothingRunner:
     """Does nothing and reports success; fails every test of the suite."""
 
-    async def run(self, command: Command) -> Outcome:
+    async def run(self, command: Command) -> CommandOutcome:
         """See `ToolRunner.run`."""
-        return Outcome(exit_code=0, output="", output_bytes=0, duration_s=0.0)
+        return CommandOutcome(exit_code=0, output="", output_bytes=0, duration_s=0.0)
 
 
 class ToolRunnerSuite:
