@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import msgspec
 
 from ...eventlog.events import ApprovalRequested, TokenUsage
-from ...runtime import Agent, Custom, Evidence, Retryable, ToolContext, tool
+from ...runtime import Agent, Custom, Evidence, File, Retryable, ToolContext, tool
 from ...runtime.ports.models import (
     CallDelta,
     ContextOverflow,
     Delta,
+    FileDelta,
     Finished,
+    InvalidRequest,
     ModelRequest,
     RateLimited,
     ReasoningDelta,
@@ -29,6 +32,11 @@ PROVIDER = "sim"
 Call = tuple[str, dict[str, Any]]
 
 
+def picture(name: str) -> bytes:
+    """Return a picture of something, as far as its first bytes say."""
+    return b"\x89PNG\r\n\x1a\n" + name.encode()
+
+
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """A reply of the model. Its first `fails` attempts fail, with `retry_after_s` if given.
 
@@ -38,6 +46,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     text: tuple[str, ...] = ()
     reasoning: str = ""
     calls: tuple[Call, ...] = ()
+    files: tuple[str, ...] = ()
     fails: int = 0
     retry_after_s: float | None = None
     overflows: bool = False
@@ -74,6 +83,9 @@ class Model:
         step = request.round - 1
         reply = says("They ask.") if summing else script[step]
         await asyncio.sleep(0.1)
+        for artifact, data in (await request.file_bytes()).items():
+            if hashlib.sha256(data).hexdigest() != artifact:
+                raise InvalidRequest(f"the bytes of {artifact} are others")
         if request.attempt <= reply.fails:
             if reply.retry_after_s is not None:
                 raise RateLimited("slow down", retry_after_s=reply.retry_after_s)
@@ -82,6 +94,8 @@ class Model:
             yield ReasoningDelta(reply.reasoning)
         for piece in reply.text:
             yield TextDelta(piece)
+        for name in reply.files:
+            yield FileDelta(data=picture(name), media_type="image/png", name=name)
         for index, (name, arguments) in enumerate(reply.calls):
             written = msgspec.json.encode(arguments).decode()
             yield CallDelta(index=index, id=f"call-{step}-{index}", name=name, arguments=written)
@@ -152,6 +166,13 @@ async def look(at: str, ctx: ToolContext) -> str:
     await asyncio.sleep(0.2)
     ctx.progress(2, 2)
     return f"saw {at}"
+
+
+@tool(effect="pure")
+async def draw(what: str) -> list[str | File]:
+    """Draw a picture."""
+    await asyncio.sleep(0.2)
+    return [f"drew {what}", File.from_bytes(picture(what), name=f"{what}.png")]
 
 
 @tool(effect="pure")

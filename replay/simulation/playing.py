@@ -68,7 +68,7 @@ async def submit(process: Process, jobs: list[Job], executor: str) -> None:
     for job in jobs:
         if starting and not job.at_once:
             await asyncio.gather(*starting)
-        start = process.start(job.agent, job.text, executor=executor, **job.options)
+        start = process.start(job.agent, job.given, executor=executor, **job.options)
         starting.append(asyncio.get_running_loop().create_task(start))
     await asyncio.gather(*starting)
 

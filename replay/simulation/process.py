@@ -15,9 +15,11 @@ from ...eventlog.commits import decode
 from ...eventlog.errors import AppendUnsure, FoldlogError
 from ...eventlog.faults import Delay, Fault, FaultyLog, Plan, plan_of
 from ...eventlog.memory import MemoryLog
+from ...eventlog.parts import TextPart
 from ...eventlog.ports import CommitWrite, EventLog, Log, Selector, Stored, Subject, Write
 from ...runtime import Registry, RunHandle, Runtime, Worker
 from ...runtime.driving.host import Host
+from ...runtime.ports.files import Content, parts_of
 from ...runtime.ports.runnable import Runnable
 from .injected import Injected
 from .loop import OWNER, simulated_loop
@@ -272,12 +274,13 @@ class Process:
         return None if self.dead.is_set() else task.result()
 
     async def start(
-        self, agent: Runnable[Any], text: str = "question", **options: Any
+        self, agent: Runnable[Any], text: Content = "question", **options: Any
     ) -> RunHandle[Any] | None:
         """Start a run from this process; None if the process dies meanwhile or the submission is refused."""
         try:
             handle: RunHandle[Any] | None = await self.does(self.runtime().start(agent, text, **options))
         except FoldlogError:
-            self.world.told_no.append(f"{agent.name}: {text}")
+            (asked, *_) = parts_of(text)
+            self.world.told_no.append(f"{agent.name}: {asked.text if isinstance(asked, TextPart) else asked}")
             return None
         return handle

@@ -21,7 +21,7 @@ from typing import overload
 
 import msgspec
 
-from ...runtime import postcondition
+from ...runtime import File, postcondition
 from ...runtime.agents.loop import RalphLoop
 from ...runtime.agents.loop_config import Stop
 from ...runtime.agents.swarm import Swarm
@@ -35,12 +35,14 @@ from .cast import (
     crowd,
     decide_on,
     deploy,
+    draw,
     engrave,
     ink,
     inquire,
     order,
     outdate,
     pay,
+    picture,
     press,
     remit,
     remitted,
@@ -88,6 +90,22 @@ def pure(world: World) -> list[Job]:
     """Tools that may be repeated."""
     replies = calls(("look", {"at": "a"}), ("save", {"what": "b"})), says("Final ", "answer")
     return [Job(an_agent(world, "pure", *replies), "question")]
+
+
+@scenario
+def pictures(world: World) -> list[Job]:
+    """Files in the input, from tools and from the model, and a child that makes one."""
+    an_agent(
+        world, "painter", calls(("draw", {"what": "x"})), says("painted", files=("y.png",)), extra=[draw]
+    )
+    replies = (
+        calls(("draw", {"what": "a"}), ("draw", {"what": "b"}), ("send", {"to": "c"}), files=("m.png",)),
+        calls(("delegate", {"to": "painter"}), ("draw", {"what": "a"}), fails=1),
+        says("done", files=("n.png",)),
+    )
+    agent = an_agent(world, "pictures", *replies, extra=[draw])
+    given = (File.from_bytes(picture("in"), name="in.png"), File.from_url("https://example.com/out.png"))
+    return [Job(agent, "question", files=given)]
 
 
 @scenario

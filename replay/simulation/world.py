@@ -23,6 +23,7 @@ from ...projections.messages import Message
 from ...runtime import Agent, Registry, Runtime
 from ...runtime.driving.host import Host
 from ...runtime.ports.evidence import Evidence
+from ...runtime.ports.files import Content, File
 from ...runtime.ports.models import Delta, ModelProvider, ModelRequest
 from ...runtime.ports.prices import PriceBook
 from ...runtime.ports.runnable import Runnable
@@ -46,6 +47,13 @@ class Job(msgspec.Struct, frozen=True):
     text: str
     options: dict[str, Any] = {}
     at_once: bool = False
+    files: tuple[File, ...] = ()
+    """What the input has besides."""
+
+    @property
+    def given(self) -> Content:
+        """The input."""
+        return [self.text, *self.files] if self.files else self.text
 
     @property
     def key(self) -> str:

@@ -21,6 +21,7 @@ from ...eventlog.events import (
     ChildStarted,
     Custom,
     Event,
+    FileMade,
     KnowledgeFound,
     McpProgress,
     MemoryHydrated,
@@ -43,6 +44,7 @@ from ...eventlog.events import (
     Usage,
 )
 from ...eventlog.names import child_run_id
+from ...projections.call_texts import made_file
 from ...projections.fold import apply
 from ...projections.messages import canonical_json
 from ...projections.run_state import RunState
@@ -50,7 +52,7 @@ from ...runtime.agents.kinds import runnable_of
 from ...runtime.core.model_request import Prompt, deciding, prompt_of, settings_of
 from ...runtime.core.planning import STEP as PLANNER_STEP
 from ...runtime.core.rules import Rules, rules_of
-from ...runtime.ports.models import CallDelta, Delta, Finished, ReasoningDelta, TextDelta
+from ...runtime.ports.models import CallDelta, Delta, FileDelta, Finished, ReasoningDelta, TextDelta
 from ...runtime.ports.runnable import Runnable
 from ...runtime.tools.decorator import without_injected
 from .functions import Values, recorded, values_of
@@ -256,7 +258,7 @@ def request_behind(events: Iterable[Event], run: str, digest: str) -> Request | 
     return next((each.request for each in _answers(own) if each.digest == digest), None)
 
 
-def _answers(events: list[Event]) -> Iterator[RecordedAnswer]:
+def _answers(events: list[Event]) -> Iterator[RecordedAnswer]:  # noqa: C901 - one case each
     """Yield the model calls of one run whose replies were stored."""
     path = events[0].agent_path
     state = RunState()
@@ -276,6 +278,9 @@ def _answers(events: list[Event]) -> Iterator[RecordedAnswer]:
                 reply.append(ReasoningDelta(event.text))
             case Text() if event.step is not None:
                 reply.append(TextDelta(event.text))
+            case FileMade():
+                file = made_file(event)
+                reply.append(FileDelta(media_type=file.media_type, name=file.name, stored=file))
             case ModelFailed(retry_at=None) if (
                 asked is not None
             ):  # no retry: given up, or a fallback comes next

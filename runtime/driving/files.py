@@ -41,6 +41,8 @@ async def made_files(driver: Outbox, made: Sequence[FileDelta], model: str) -> t
 
 
 async def _stored(file: FileDelta, log: Log, count: CountTokens) -> FilePart:
+    if file.stored is not None:
+        return file.stored
     data = bytes(file.data)
     part = FilePart(
         media_type=sound(file.media_type),

@@ -93,11 +93,12 @@ class CallDelta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """A complete file that the model generated."""
+    """A file that the model made, whole. `stored` is the part of one that is in the log already, as at a rerun."""
 
-    data: bytes
+    data: bytes = b""
     media_type: str
     name: str = ""
+    stored: FilePart | None = None
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from foldlog.runtime import (
     Agent,
     Custom,
     Evidence,
+    File,
     Registry,
     RunHandle,
     Runtime,
@@ -42,6 +43,7 @@ from foldlog.runtime.ports.models import (
     CallDelta,
     ContextOverflow,
     Delta,
+    FileDelta,
     Finished,
     ModelRequest,
     RateLimited,
@@ -52,6 +54,7 @@ from foldlog.runtime.ports.models import (
 from foldlog.runtime.ports.tools import Retryable, ToolFailed
 
 WAIT_S = 30.0
+PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +67,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     reasoning: str = ""
     calls: tuple[tuple[str, dict[str, Any] | str], ...] = ()
+    files: tuple[str, ...] = ()
     fails: int = 0
     error: str = "transient"
     finish: str = "stop"
@@ -111,6 +115,8 @@ class Model:
             yield ReasoningDelta(reply.reasoning)
         if reply.text:
             yield TextDelta(reply.text)
+        for name in reply.files:
+            yield FileDelta(data=PNG + name.encode(), media_type="image/png", name=name)
         if reply.hangs:
             await asyncio.Event().wait()
         for index, (name, arguments) in enumerate(reply.calls):
@@ -654,6 +660,35 @@ async def fallen_back(world: World) -> None:
     await played(world, world.agent("guarded", says("done", fails=2), breaker=breaker))
 
 
+@tool(effect="pure")
+def draw(what: str) -> list[str | File]:
+    """Draw a picture."""
+    return [f"drew {what}", File.from_bytes(PNG + what.encode(), name=f"{what}.png")]
+
+
+async def with_files(world: World) -> None:
+    """Files in the input and in the messages before it, of tools, of a planner's tools and of the model."""
+    world.model.scripts["plan"] = (calls(("draw", {"what": "sketch"})), says("1. Draw."))
+    artist = world.agent(
+        "artist",
+        calls(("draw", {"what": "a"}), ("draw", {"what": "x" * 40_000}), files=("m.png",)),
+        says("done", files=("n.png",)),
+        more=(draw,),
+        planning_enabled=True,
+        planning_model="sim:plan",
+    )
+    picture = File.from_bytes(PNG, name="in.png", detail="low")
+    link = File.from_url("https://example.com/out.png")
+    before = [
+        {"role": "user", "content": ["Look at this.", picture]},
+        {"role": "assistant", "content": "Yes."},
+    ]
+    async with world.runtime() as rt:
+        await end(await rt.start(artist, ["Draw it.", picture, link], messages=before))
+        for given in (["Draw it.", picture], "And again."):
+            await end(await rt.start(artist, given, session="art"))
+
+
 async def thoughtful(world: World) -> None:
     """Replies of which the provider wants something back: of a planner, a large one, and one that a fallback leaves."""
     thoughts = tuple(
@@ -818,5 +853,6 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         cut_answers,
         beside_the_log,
         thoughtful,
+        with_files,
     )
 }
