@@ -14,8 +14,9 @@ from foldlog.eventlog.names import run_subject
 from foldlog.eventlog.ports import Stored
 from foldlog.projections import call_texts
 from foldlog.replay import Divergence, Trace, export, read_archive, replay, state_at, trace_of
+from foldlog.replay.replaying import replaying
 from foldlog.runtime import Agent, Registry, Runtime, tool
-from foldlog.runtime.core import model_calls, model_request, rules, steps
+from foldlog.runtime.core import model_calls, model_request, steps
 from foldlog.runtime.core import tool_calls as calls_module
 from foldlog.runtime.core.turn import Turn
 
@@ -95,7 +96,11 @@ def test_a_longer_backoff_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_expiry_of_approvals_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "APPROVAL_TIMEOUT_S", 3600.0)
+    rules_of = replaying.rules_of_run
+    sooner = {"approval_timeout_s": 3600.0}
+    monkeypatch.setattr(
+        replaying, "rules_of_run", lambda submitted: msgspec.structs.replace(rules_of(submitted), **sooner)
+    )
     assert diverged(only("approvals")).fields == ("expires_at",)
 
 
