@@ -1,4 +1,4 @@
-"""The file at an address, for `File.fetch()`: under the rules of `http_request`, from public addresses only."""
+"""Download a file for `File.fetch()`, by the rules of `http_request`: from public addresses only."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _FAILED = 400
 async def fetched(
     url: str, size_bytes_max: int, *, transport: httpx2.AsyncBaseTransport | None = None
 ) -> tuple[bytes, str]:
-    """The bytes at the address, and their media type as the server states it. Raises `ToolFailed`.
+    """Return the bytes at the address, and the media type that the server states. Raises `ToolFailed`.
 
-    `transport` stands in for the network, for tests.
+    `transport` replaces the network in tests.
     """
     client = httpx2.AsyncClient(
         transport=transport or PinnedTransport(is_public), timeout=DEFAULT.timeout_s, trust_env=False

@@ -25,7 +25,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 # OpenAI's own parameter; most compatible servers know only the older one.
 _KNOWS_MAX_COMPLETION_TOKENS = re.compile(r"(^|\.)(openai\.com|openai\.azure\.com)$")
 
-# They answer a request with 400 whose tool calls come without the thoughts behind them.
+# They answer 400 to a request whose tool calls come without their reasoning.
 _WANTS_REASONING_BACK = re.compile(r"(^|\.)(deepseek\.com|moonshot\.(ai|cn)|kimi\.com)$")
 
 

@@ -1,4 +1,4 @@
-"""What files take of a prompt by the rules that providers publish, from the size of a picture in its header. No I/O."""
+"""Estimate the tokens of files by the providers' published rules, from the picture size in the header. No I/O."""
 
 from __future__ import annotations
 

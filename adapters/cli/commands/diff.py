@@ -78,7 +78,7 @@ def _write_page(path: Path, found: Diff, names: tuple[str, str], roots: tuple[st
         raise ConfigError(f"{path}: {error.strerror or error}") from None
 
 
-# --- for people -------------------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
 def tell(screen: Screen, found: Diff, names: tuple[str, str]) -> None:
@@ -151,7 +151,7 @@ def reasons(found: Diff) -> list[str]:
     return lines
 
 
-# --- for programs -----------------------------------------------------------------------------------------------------
+# --- JSON -------------------------------------------------------------------------------------------------------------
 
 
 def document(found: Diff, roots: tuple[str, str]) -> dict[str, Any]:

@@ -120,7 +120,7 @@ class _Origin(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """Where the fork goes on: what this process registers, the executor that was named, and the id it gets."""
+    """Where the fork is driven: this process' registry, the named executor, and the fork's id."""
 
     path: str | None
     executor: str | None

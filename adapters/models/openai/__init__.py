@@ -1,4 +1,4 @@
-"""Models behind the OpenAI HTTP API: OpenAI itself, and every server that speaks it.
+"""Models with OpenAI's HTTP API: OpenAI itself, and every compatible server.
 
     OpenAIProvider()                                           # chat completions, OPENAI_API_KEY, OPENAI_BASE_URL
     OpenAIProvider(name="groq", base_url="https://...", api_key_env="GROQ_API_KEY")

@@ -92,7 +92,7 @@ def _message(message: Message, files: Files, reasoning_back: str) -> dict[str, A
 
 
 def _thoughts(message: Message, field: str) -> dict[str, str]:
-    """What the model thought, in the field in which its server wants it back.
+    """Return the model's reasoning, in the field in which its server wants it back.
 
     A server that does refuses a call without the field, also where the model thought nothing, or another one called.
     """

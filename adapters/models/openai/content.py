@@ -42,7 +42,7 @@ def refuses(api: str, model: str, media_type: str) -> bool:
 
 
 def with_files_behind(messages: Sequence[Message], *, in_results: bool) -> Iterator[Message]:
-    """Yield the messages, with the files that have no place in them in a message of the user behind the results.
+    """Yield the messages; files that a message cannot hold follow in a message of the user, after the results.
 
     `in_results`: results of tools take files.
     """

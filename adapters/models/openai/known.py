@@ -1,4 +1,4 @@
-"""What OpenAI's models know of the settings, as far as their names tell; other servers say it themselves."""
+"""The settings that OpenAI's models support, by their names; other servers report it themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Responses API wants back of an answer: its output items in their order, as they came.
+"""The reply items of the Responses API: its output items in order, as they came.
 
 Texts and calls are in the message already, so that an item holds only where they were: `{"text": 12}` is a message of
 twelve characters, the next of the answer's text, with whatever else the server said of it (`phase`), and `{"call": 0}`

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pydantic_ai.usage import RequestUsage
 
 _MADE_UP_ID = "pyd_ai_"
-"""What begins the ids that the library gives to calls without one; they differ from attempt to attempt."""
+"""Prefix of the ids that the library gives to calls without one; they differ between attempts."""
 
 
 class AnswerReader:
@@ -84,7 +84,7 @@ class AnswerReader:
             yield ReasoningDelta(text)
 
     def finished(self, whole: pai.ModelResponse) -> Finished:
-        """The end of the answer. Raises `ModelError` for an answer without one, and for a request that was blocked."""
+        """Return the end of the answer. Raises `ModelError` for an answer without one, and for a blocked request."""
         details = whole.provider_details or {}
         said = str(details.get("finish_reason") or whole.finish_reason or "")
         if blocked := details.get("block_reason"):
@@ -103,14 +103,14 @@ class AnswerReader:
 
 
 def _written(arguments: str | dict[str, Any] | None) -> str:
-    """Arguments as the model wrote them; some vendors send the object itself."""
+    """Return the arguments as the model wrote them; some vendors send the object itself."""
     if isinstance(arguments, dict):
         return json.dumps(arguments, ensure_ascii=False)
     return arguments or ""
 
 
 def usage_of(usage: RequestUsage) -> TokenUsage | None:
-    """The tokens that the vendor counted; null if it counted none."""
+    """Return the vendor's token counts; null if it reports none."""
     if not usage.input_tokens:
         return None
     return TokenUsage(

@@ -1,4 +1,4 @@
-"""The HTTP clients that a vendor's SDK calls through: one event loop, one server, every byte heard of."""
+"""The HTTP clients of a vendor's SDK: for one event loop and server, with every byte reported to the runtime."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ....runtime.ports.models import HEARD
 from ..endpoint import Endpoint
 
 OPENED: ContextVar[list[Any] | None] = ContextVar("OPENED", default=None)
-"""The responses of a call, to be closed after it: not every SDK closes one that was left half read."""
+"""The responses of a call, to be closed after it: not every SDK closes a response that was partly read."""
 
 
 class Connection:
-    """What the SDK of a vendor is given on one event loop. Closed by `aclose`."""
+    """The address, key and HTTP clients of a vendor's SDK on one event loop. Closed by `aclose`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -24,22 +24,22 @@ class Connection:
 
     @property
     def url(self) -> str:
-        """The server's address."""
+        """Return the server's address."""
         return self.endpoint.url
 
     @property
     def key(self) -> str:
-        """The key to send. Raises `ConfigError`."""
+        """Return the key to send. Raises `ConfigError`."""
         return self.endpoint.key()
 
     def http2(self) -> Any:
-        """The client for SDKs over httpx2."""
+        """Return the client for SDKs over httpx2."""
         import httpx2
 
         return self._client(httpx2)
 
     def http1(self) -> Any:
-        """The client for SDKs over the older httpx."""
+        """Return the client for SDKs over the older httpx."""
         import httpx
 
         return self._client(httpx)
@@ -49,7 +49,7 @@ class Connection:
         await self._open.aclose()
 
     def _client(self, library: Any) -> Any:
-        """One client per library: both have the same classes."""
+        """Return a client of this library; both libraries have the same classes."""
         if library.__name__ not in self._clients:
             options = self.endpoint.options
             client = library.AsyncClient(
@@ -66,7 +66,7 @@ class Connection:
 
 def _listener(library: Any) -> Callable[[Any], Awaitable[None]]:
     class Heard(library.AsyncByteStream):  # type: ignore[misc] # of a module that is known late
-        """The bytes of a response, without comments. The runtime hears of each piece: of keep-alives, too."""
+        """Yield the bytes of a response without comments. Each piece, also a keep-alive, is reported to the runtime."""
 
         def __init__(self, stream: Any, comments: _Comments | None) -> None:
             self._stream, self._heard, self._comments = stream, HEARD.get(), comments
@@ -90,13 +90,13 @@ def _listener(library: Any) -> Callable[[Any], Awaitable[None]]:
 
 
 class _Comments:
-    """Cuts comments (lines that begin with a colon) out of server-sent events: Google's SDK stumbles over them."""
+    """Removes comments (lines that begin with a colon) from server-sent events: Google's SDK fails on them."""
 
     def __init__(self) -> None:
         self._at_line_start, self._within = True, False
 
     def cut(self, piece: bytes) -> bytes:
-        """Return the piece without what is a comment."""
+        """Return the piece without comments."""
         kept = bytearray()
         for line in piece.splitlines(keepends=True):
             if self._at_line_start:

@@ -1,4 +1,4 @@
-"""What a failed call means: every error of pydantic-ai as one of the runtime's model errors."""
+"""Translate the errors of pydantic-ai into the runtime's model errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..failures import Callee, lost, reported
 
 
 def translated(callee: Callee, error: Exception, *, begun: bool) -> ModelError | None:
-    """The error for an exception of the library; null for one that is none of its own.
+    """Return the error for an exception of the library; null for any other exception.
 
     After the answer has begun (`begun`) whatever reading it raises is a stream that makes no sense.
     """
@@ -35,14 +35,14 @@ def translated(callee: Callee, error: Exception, *, begun: bool) -> ModelError |
             return TransientModelError(
                 callee.says(f"the stream is malformed: {type(error).__name__}: {error}")
             )
-        case NotImplementedError() | RuntimeError():  # what the model class has no words for
+        case NotImplementedError() | RuntimeError():  # what the model class does not support
             return InvalidRequest(callee.says(f"the request cannot be sent: {error}"))
         case _:
             return None
 
 
 def _reported(callee: Callee, error: object) -> ModelError:
-    """What the vendor says went wrong. The library knows the words of each; the text and its numbers we read."""
+    """Return the error that the vendor reports. The library classifies it; we parse the text and its numbers."""
     from pydantic_ai import exceptions as pai
 
     assert isinstance(error, pai.ModelAPIError)  # noqa: S101 - imported late
@@ -72,5 +72,5 @@ def _reported(callee: Callee, error: object) -> ModelError:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """Return what the transport raised: SDK and library wrap it, each once."""
+    """Return the error of the transport, which SDK and library each wrap once."""
     return error if error.__cause__ is None else _first_cause(error.__cause__)

@@ -1,4 +1,4 @@
-"""`VendorProvider`: one request of pydantic-ai's model class per model request, without anybody's retries."""
+"""`VendorProvider`: one request of pydantic-ai's model class per model request, without its retries or the SDK's."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class VendorProvider:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it calls and with which key, by the environment as it is now."""
+        """Return the address and the key, according to the current environment."""
         return Endpoint(
             base_url=self._base_url or self.vendor.address,
             api_key_env=self._api_key_env or self.vendor.key_env,
@@ -68,7 +68,7 @@ class VendorProvider:
 
     @property
     def api_url(self) -> str | None:
-        """Where it calls: by this address its prices are looked up."""
+        """Return the address that it calls, by which prices are looked up."""
         return self.endpoint.base_url or None
 
     def check(self, model: str) -> None:
@@ -84,7 +84,7 @@ class VendorProvider:
             raise ConfigError(f"{self.name}:{model} cannot be called: {error}") from None
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """The answer in pieces, closed by one `Finished`. Raises `ModelError`; names the model, never the key."""
+        """Yield the answer in pieces, then `Finished`. Raises `ModelError`, which names the model, never the key."""
         callee = self._callee(request.model)
         reader = AnswerReader(request, callee)
         response: Any = None
@@ -104,7 +104,7 @@ class VendorProvider:
             failure = translated(callee, error, begun=response is not None)
             if failure is None:
                 raise
-            # What comes after the end of the answer is not worth another call.
+            # Data after the end of the answer is not worth another call.
             if response is None or response.finish_reason is None:
                 raise failure from None
         finally:
@@ -149,6 +149,6 @@ class VendorProvider:
         return self._links[loop]
 
     def _load(self) -> None:
-        """Others on the event loop should not have to wait for it."""
+        """Import the library in a thread, so that it does not block the event loop."""
         self.vendor.load()
         prices.load_data()

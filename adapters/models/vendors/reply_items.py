@@ -1,4 +1,4 @@
-"""What a vendor wants back of an answer: its parts in their order, as pydantic-ai writes them.
+"""The reply items of a vendor: the parts of an answer in order, as pydantic-ai writes them.
 
 Texts and calls are in the message already, so an item holds only where they were: `{"text": 12}` is the next twelve
 characters of the answer's text, `{"call": 0}` its first call, each with what the vendor signed it with
@@ -19,7 +19,7 @@ _SIGNED = ("provider_name", "provider_details")
 
 
 def wanted(whole: pai.ModelResponse) -> list[dict[str, Any]]:
-    """Return the parts of an answer in their order; none if nothing is wanted back beside texts and calls."""
+    """Return the parts of an answer in order; none if only texts and calls have to be sent back."""
     items = list(_items(whole.parts))
     opaque = [item for item in items if item.keys() - {"text", "call"}]
     return items if any(_is_signed(item) for item in opaque) else []
@@ -52,7 +52,7 @@ def _signed(part: Any) -> dict[str, Any]:
 
 
 def _dumped(part: Any) -> dict[str, Any]:
-    """Return the part as JSON, without what is not set."""
+    """Return the part as JSON, without unset fields."""
     from pydantic_ai import messages as pai
 
     (turn,) = pai.ModelMessagesTypeAdapter.dump_python([pai.ModelResponse(parts=[part])], mode="json")
@@ -61,7 +61,7 @@ def _dumped(part: Any) -> dict[str, Any]:
 
 
 def _length(text: str) -> int:
-    """Return the number of characters once halves of characters are joined, as they are in the message."""
+    """Return the number of characters after surrogate pairs are joined, as in the message."""
     return len(text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 

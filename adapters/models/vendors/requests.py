@@ -1,4 +1,4 @@
-"""A request of the runtime as pydantic-ai's messages, settings and parameters. No I/O."""
+"""Convert a request of the runtime to pydantic-ai's messages, settings and parameters. No I/O."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def history(
     request: ModelRequest, system: str, files: Mapping[str, bytes], by_url: Callable[[FilePart], bool]
 ) -> list[pai.ModelMessage]:
-    """The conversation: what comes between two answers of the model is one request.
+    """Return the conversation; all messages between two answers of the model are one request.
 
     `system` is the vendor's name in pydantic-ai, `files` has the bytes of each artifact, and `by_url` says of a file
     with a URL whether the vendor fetches it by itself. Raises `InvalidRequest` for one that it does not.
@@ -104,11 +104,11 @@ SETTINGS = {
     "seed": "seed",
     "parallel_tool_calls": "parallel_tool_calls",
 }
-"""Settings by their names there, which they have with the same meaning."""
+"""Settings with the same meaning, by their names in pydantic-ai."""
 
 
 def settings(request: ModelRequest, options: HttpOptions, *, max_retries: bool) -> ModelSettings:
-    """What the request sets, and what the provider's configuration adds to each."""
+    """Return the settings of the request, with those of the provider's configuration."""
     chosen: dict[str, Any] = {"framing_announcement": "never"}
     if max_retries:
         chosen["max_retries"] = 0  # ours are events
@@ -122,7 +122,7 @@ def settings(request: ModelRequest, options: HttpOptions, *, max_retries: bool) 
 
 
 def parameters(request: ModelRequest, profile: Mapping[str, Any]) -> ModelRequestParameters:
-    """Tools and the shape of the output, in the way that the model knows (`profile` is pydantic-ai's)."""
+    """Return the tools and the output schema, in a form that the model supports (`profile` is pydantic-ai's)."""
     from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.output import OutputObjectDefinition
     from pydantic_ai.tools import ToolDefinition
@@ -142,6 +142,6 @@ def parameters(request: ModelRequest, profile: Mapping[str, Any]) -> ModelReques
 
 
 def _knows_schemas(profile: Mapping[str, Any], *, tools: bool) -> bool:
-    """Return whether the model takes the schema itself; else it is told of it in words."""
+    """Return whether the model takes the schema itself; otherwise it is described in the prompt."""
     combines = not tools or profile.get("google_supports_tool_combination", True)
     return bool(profile.get("supports_json_schema_output")) and bool(combines)

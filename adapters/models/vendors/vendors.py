@@ -1,4 +1,4 @@
-"""The vendors: what each needs to be installed and set, and how its SDK calls without retries of its own."""
+"""The vendors: their packages and variables, and how to call their SDKs without retries."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ....eventlog.parts import FilePart
 from .connection import Connection
 
 ModelOf = Callable[[str], Any]
-"""The model class of pydantic-ai for a model's name, over one connection."""
+"""Creates pydantic-ai's model class for a model's name, over one connection."""
 
 
 class Vendor(msgspec.Struct, frozen=True, kw_only=True):
-    """One vendor as pydantic-ai calls it.
+    """One vendor of pydantic-ai.
 
     `sdk` is the module of its SDK. `keys` names the environment variables that may hold the key, the first that is set
     counts; empty where the SDK finds credentials by itself. `needs` names other variables that have to be set.
@@ -43,23 +43,23 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_installed(self) -> bool:
-        """Return whether the library and the SDK are there, without importing either."""
+        """Return whether the library and the SDK are installed, without importing them."""
         return _is_there("pydantic_ai") and _is_there(self.sdk)
 
     @property
     def key_env(self) -> str | None:
-        """The variable that holds the key: the first that is set, else the first; null for a vendor without keys."""
+        """Return the variable of the key: the first one set, else the first; null for a vendor without keys."""
         is_set = (name for name in self.keys if os.environ.get(name, "").strip())
         first = next(iter(self.keys), None)
         return next(is_set, None if self.key_optional else first)
 
     @property
     def address(self) -> str:
-        """Where it is called if nobody says otherwise; empty where that is not to be known."""
+        """Return the default address; empty if it is unknown."""
         return (os.environ.get(self.url_env, "").strip() if self.url_env else "") or self.url
 
     def check(self) -> None:
-        """Raise `ConfigError` that says what to install or to set."""
+        """Raise `ConfigError`, which says what to install or to set."""
         if not self.is_installed:
             raise ConfigError(f"it needs an extra: pip install 'foldlog[{self.name}]' (or 'foldlog[models]')")
         missing = next((name for name in self.needs if not os.environ.get(name, "").strip()), None)
@@ -67,11 +67,11 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"set the environment variable {missing}")
 
     def fetches(self, file: FilePart) -> bool:
-        """Return whether the vendor fetches a file with a URL; the library would fetch it here otherwise."""
+        """Return whether the vendor fetches a file with this URL; otherwise the library would fetch it here."""
         return file.media_type.startswith(self.url_types) if self.url_types else False
 
     def load(self) -> None:
-        """Import all that a call needs. It takes up to seconds: not for the event loop's thread."""
+        """Import everything that a call needs. Takes up to seconds: not for the event loop's thread."""
         for module in self.modules:
             importlib.import_module(module)
 
@@ -118,13 +118,13 @@ def _openai(connection: Connection) -> Any:
         http_client=connection.http2(),
         max_retries=0,
         timeout=connection.http2().timeout,
-        # What `OPENAI_ORG_ID` and the like hold is for OpenAI alone.
+        # The headers from `OPENAI_ORG_ID` and the like are only for OpenAI.
         default_headers={name: _load("openai:Omit")() for name in ("OpenAI-Organization", "OpenAI-Project")},
     )
 
 
 _CHAT = {"openai_chat_streaming_requires_finish_reason": True}
-"""Without it the library takes a stream that was cut for a short answer."""
+"""Without this, the library takes a stream that was cut for a short answer."""
 
 
 def _openrouter(connection: Connection) -> ModelOf:
@@ -183,7 +183,7 @@ def _xai(connection: Connection) -> ModelOf:
 
 
 def _bedrock(connection: Connection) -> ModelOf:
-    """Over botocore, which finds keys, regions and profiles by itself."""
+    """Call over botocore, which finds keys, regions and profiles by itself."""
     options = connection.endpoint.options
     config = _load("botocore.config:Config")(
         retries={"total_max_attempts": 1, "mode": "standard"},
