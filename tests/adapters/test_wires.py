@@ -11,6 +11,7 @@ import pytest
 from foldlog.adapters.models.vendors import VendorProvider
 from foldlog.eventlog.parts import FilePart, TextPart
 from foldlog.projections.messages import CallRequest, Message, ReplyItems, sha256_hex
+from foldlog.runtime import ModelSettings
 from foldlog.runtime.ports.models import (
     HEARD,
     AuthenticationFailed,
@@ -27,7 +28,7 @@ from foldlog.runtime.ports.models import (
 
 from ..fakes import anthropic_server, gemini_server
 from ..fakes.openai_server import Call, Reply
-from .wires import KEY, WIRES, Wire, calls_of, end_of, scripted_replies, text_of
+from .wires import KEY, SEARCH, WIRES, Wire, calls_of, end_of, scripted_replies, text_of
 
 every_wire = pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES.keys())
 of_vendors = pytest.mark.parametrize(
@@ -461,3 +462,92 @@ async def test_a_file_with_a_url_is_fetched_by_the_vendor_or_refused():
         with pytest.raises(InvalidRequest, match="does not fetch"):
             await WIRES["google"].answer(provider, messages=messages)
     assert not server.requests
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+async def sent_with(
+    wire: Wire, settings: ModelSettings, **fields: Any
+) -> tuple[dict[str, Any], dict[str, str]]:
+    async with wire.served(Reply(text=("x",))) as (server, provider):
+        await wire.answer(provider, settings=settings, **fields)
+        return server.requests[0].body, server.requests[0].headers
+
+
+async def test_settings_reach_anthropic_in_its_words():
+    settings = ModelSettings(
+        max_tokens=2000,
+        stop=("END",),
+        tool_choice="search",
+        parallel_tool_calls=False,
+        headers={"X-Team": "blue"},
+        extra_body={"metadata": {"user_id": "7"}},
+    )
+    other = msgspec.structs.replace(SEARCH, name="other")
+    body, headers = await sent_with(WIRES["anthropic"], settings, tools=(SEARCH, other))
+    assert (body["max_tokens"], body["stop_sequences"]) == (2000, ["END"])
+    assert body["tool_choice"] == {"type": "tool", "name": "search", "disable_parallel_tool_use": True}
+    assert body["metadata"] == {"user_id": "7"}
+    assert headers["x-team"] == "blue"
+    body, _ = await sent_with(WIRES["anthropic"], ModelSettings(reasoning="high"))
+    assert body["thinking"]["type"] == "adaptive"
+    assert body["output_config"]["effort"] == "high"
+
+
+async def test_settings_reach_google_in_its_words():
+    settings = ModelSettings(
+        temperature=0.5, top_p=0.9, max_tokens=2000, seed=7, stop=("END",), reasoning=1024
+    )
+    body, _ = await sent_with(WIRES["google"], settings)
+    found = body["generationConfig"]
+    assert (found["temperature"], found["topP"], found["maxOutputTokens"], found["seed"]) == (
+        0.5,
+        0.9,
+        2000,
+        7,
+    )
+    assert found["stopSequences"] == ["END"]
+    assert found["thinkingConfig"]["thinking_budget"] == 1024
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "unknown"),
+    [
+        ("anthropic", ModelSettings(seed=7, cache="1h", reasoning=2000), {"seed"}),
+        ("google", ModelSettings(seed=7, verbosity="low", cache="1h"), {"verbosity", "cache"}),
+        ("mistral", ModelSettings(reasoning=2000, cache="auto"), {"reasoning"}),
+    ],
+)
+def test_a_setting_that_a_vendor_has_no_word_for_is_told(
+    name: str, settings: ModelSettings, unknown: set[str]
+):
+    assert VendorProvider(name).unknown_settings("m", settings).keys() == unknown
+
+
+async def test_the_stable_prefix_is_marked_for_anthropics_cache():
+    messages = (
+        Message(role="system", content="Be brief."),
+        Message(role="user", content="First?"),
+        Message(role="assistant", content="Yes."),
+        Message(role="user", content="Who?"),
+        Message(role="assistant", tool_calls=(CallRequest(id="c1", name="search", arguments="{}"),)),
+        Message(role="tool", content="found", tool_call_id="c1"),
+    )
+    asked = {"messages": messages, "stable": 4}
+    for cache, ttl in (("auto", "5m"), ("1h", "1h")):
+        body, _ = await sent_with(WIRES["anthropic"], ModelSettings(cache=cache), **asked)
+        marks = [block.get("cache_control") for message in body["messages"] for block in message["content"]]
+        assert [mark and mark.get("ttl", "5m") for mark in marks] == [None, None, ttl, None, None]
+        assert body["system"][-1]["cache_control"]["type"] == "ephemeral"
+        assert body["tools"][-1]["cache_control"]["type"] == "ephemeral"
+    body, _ = await sent_with(WIRES["anthropic"], ModelSettings(), messages=messages)
+    assert "cache_control" not in json.dumps(body)
+
+
+async def test_an_output_schema_reaches_the_models_that_take_one():
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    body, _ = await sent_with(WIRES["anthropic"], ModelSettings(), output_schema=schema)
+    assert body["output_config"]["format"]["type"] == "json_schema"
+    body, _ = await sent_with(WIRES["google"], ModelSettings(), output_schema=schema, tools=())
+    assert body["generationConfig"]["responseMimeType"] == "application/json"

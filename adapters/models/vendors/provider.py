@@ -18,8 +18,9 @@ from ....runtime.ports.models import (
     ModelError,
     ModelRequest,
 )
+from ....runtime.ports.settings import ModelSettings
 from .. import prices
-from ..endpoint import Endpoint, HttpOptions
+from ..endpoint import Endpoint, HttpOptions, filled
 from ..failures import Callee
 from . import requests
 from .answers import AnswerReader
@@ -83,9 +84,13 @@ class VendorProvider:
         except ConfigError as error:
             raise ConfigError(f"{self.name}:{model} cannot be called: {error}") from None
 
+    def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
+        """Return the given settings that the vendor does not know, each with the reason."""
+        return self.vendor.unknown_settings(settings)
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Yield the answer in pieces, then `Finished`. Raises `ModelError`, which names the model, never the key."""
-        callee = self._callee(request.model)
+        callee = self._callee(request)
         reader = AnswerReader(request, callee)
         response: Any = None
         heard, opened = HEARD.get(), list[Any]()
@@ -118,23 +123,20 @@ class VendorProvider:
         if link is not None:
             await link.connection.aclose()
 
-    def _callee(self, model: str) -> Callee:
+    def _callee(self, request: ModelRequest) -> Callee:
+        asked = request.settings.headers or {}
         try:
-            self.check(model)
+            self.check(request.model)
+            secrets = self.endpoint.secrets(asked)
         except ConfigError as error:
             raise AuthenticationFailed(str(error)) from None
-        endpoint = self.endpoint
-        return Callee(
-            f"{self.name}:{model}",
-            endpoint.base_url or self.name,
-            self.options.idle_timeout_s,
-            endpoint.secrets(),
-        )
+        url = self.endpoint.base_url or self.name
+        return Callee(f"{self.name}:{request.model}", url, self.options.idle_timeout_s, secrets)
 
     def _request(self, request: ModelRequest, model: Any, files: dict[str, bytes]) -> tuple[Any, Any, Any]:
         parameters = requests.parameters(request, model.profile)
-        settings = requests.settings(request, self.options, max_retries=self.vendor.max_retries)
-        if headers := self.endpoint.headers():
+        settings = requests.settings(request, self.options, self.vendor)
+        if headers := self.endpoint.headers() | filled(request.settings.headers or {}):
             settings["extra_headers"] = headers
         history = requests.history(request, model.system, files, self.vendor.fetches)
         return model.prepare_messages(history, parameters), settings, parameters

@@ -15,9 +15,9 @@ from .reply_items import restored
 if TYPE_CHECKING:
     from pydantic_ai import messages as pai
     from pydantic_ai.models import ModelRequestParameters
-    from pydantic_ai.settings import ModelSettings
 
     from ..endpoint import HttpOptions
+    from .vendors import Vendor
 
 
 def history(
@@ -47,6 +47,8 @@ class _Turns:
         by_url: Callable[[FilePart], bool],
     ) -> None:
         self._system, self._files, self._by_url = system, files, by_url
+        self._stable = request.messages[request.stable - 1] if request.stable else None
+        self._retention = retention(request)
         self._tools = {call.id: call.name for message in request.messages for call in message.tool_calls}
 
     def asked(self, messages: Sequence[Message]) -> pai.ModelRequest:
@@ -64,6 +66,9 @@ class _Turns:
             case "tool":
                 call = message.tool_call_id or ""
                 return pai.ToolReturnPart(self._tools.get(call, ""), content, call)
+            case _ if message is self._stable:
+                parts = content if isinstance(content, list) else [content]
+                return pai.UserPromptPart([*parts, pai.CachePoint(ttl=self._retention)])
             case _:
                 return pai.UserPromptPart(content)
 
@@ -103,22 +108,36 @@ SETTINGS = {
     "max_tokens": "max_tokens",
     "seed": "seed",
     "parallel_tool_calls": "parallel_tool_calls",
+    "service_tier": "service_tier",
 }
 """Settings with the same meaning, by their names in pydantic-ai."""
 
 
-def settings(request: ModelRequest, options: HttpOptions, *, max_retries: bool) -> ModelSettings:
+def settings(request: ModelRequest, options: HttpOptions, vendor: Vendor) -> dict[str, Any]:
     """Return the settings of the request, with those of the provider's configuration."""
     chosen: dict[str, Any] = {"framing_announcement": "never"}
-    if max_retries:
+    if vendor.max_retries:
         chosen["max_retries"] = 0  # ours are events
-    given = request.settings.given()
+    asked, given = request.settings, request.settings.given()
     chosen |= {theirs: given[ours] for ours, theirs in SETTINGS.items() if ours in given}
-    if request.tools and (choice := request.settings.tool_choice) is not None:
+    if request.tools and (choice := asked.tool_choice) is not None:
         chosen["tool_choice"] = choice if choice in {"auto", "none", "required"} else [choice]
-    if options.extra_body:
-        chosen["extra_body"] = dict(options.extra_body)
+    if asked.stop is not None:
+        chosen["stop_sequences"] = list(asked.stop)
+    if isinstance(asked.reasoning, int):
+        chosen |= vendor.thinking_tokens(asked.reasoning)
+    elif asked.reasoning is not None:
+        chosen["thinking"] = False if asked.reasoning == "off" else asked.reasoning
+    if request.stable:  # the end of the history's prefix has a mark of its own
+        chosen["cache"] = {"retention": retention(request), "messages": False}
+    if body := {**options.extra_body, **(asked.extra_body or {})}:
+        chosen["extra_body"] = body
     return chosen
+
+
+def retention(request: ModelRequest) -> str:
+    """Return how long a vendor keeps the marked prefix."""
+    return "1h" if request.settings.cache == "1h" else "5m"
 
 
 def parameters(request: ModelRequest, profile: Mapping[str, Any]) -> ModelRequestParameters:

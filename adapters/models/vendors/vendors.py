@@ -13,6 +13,7 @@ import msgspec
 
 from ....eventlog.errors import ConfigError
 from ....eventlog.parts import FilePart
+from ....runtime.ports.settings import ModelSettings
 from .connection import Connection
 
 ModelOf = Callable[[str], Any]
@@ -25,7 +26,8 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     `sdk` is the module of its SDK. `keys` names the environment variables that may hold the key, the first that is set
     counts; empty where the SDK finds credentials by itself. `needs` names other variables that have to be set.
     `url_env` overrides `url`; a vendor without `url` has no HTTP address of its own. `url_types` are the media types
-    that the vendor fetches by itself if it gets a URL. `max_retries`: the library takes the number of the SDK's retries
+    that the vendor fetches by itself if it gets a URL. `unknown` names the settings that it has no word for, and
+    `marks` says that its cache wants marks. `max_retries`: the library takes the number of the SDK's retries
     with each request.
     """
 
@@ -38,6 +40,8 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     url: str = ""
     url_env: str = ""
     url_types: tuple[str, ...] = ("image/",)
+    unknown: frozenset[str] = frozenset({"verbosity"})
+    marks: bool = False
     key_optional: bool = False
     max_retries: bool = True
 
@@ -70,10 +74,33 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the vendor fetches a file with this URL; otherwise the library would fetch it here."""
         return file.media_type.startswith(self.url_types) if self.url_types else False
 
+    def unknown_settings(self, settings: ModelSettings) -> dict[str, str]:
+        """Return the given settings that the vendor does not know, each with the reason."""
+        found = dict.fromkeys(sorted(settings.given().keys() & self.unknown), "the vendor has none")
+        if isinstance(settings.reasoning, int) and self.name not in _THINKING_TOKENS:
+            found["reasoning"] = (
+                "the vendor takes a word (off, minimal, low, medium, high), and no number of tokens"
+            )
+        if settings.cache in {"5m", "1h"} and not self.marks:
+            found["cache"] = "the server caches by itself, and takes no marks"
+        return found
+
+    def thinking_tokens(self, tokens: int) -> dict[str, Any]:
+        """Return the vendor's own setting for a number of tokens to think with."""
+        return _THINKING_TOKENS[self.name](tokens)
+
     def load(self) -> None:
         """Import everything that a call needs. Takes up to seconds: not for the event loop's thread."""
         for module in self.modules:
             importlib.import_module(module)
+
+
+_THINKING_TOKENS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "anthropic": lambda tokens: {"anthropic_thinking": {"type": "enabled", "budget_tokens": tokens}},
+    "google": lambda tokens: {
+        "google_thinking_config": {"thinking_budget": tokens, "include_thoughts": tokens > 0}
+    },
+}
 
 
 def _is_there(module: str) -> bool:
@@ -209,6 +236,8 @@ VENDORS: dict[str, Vendor] = {
             url_types=("image/", "application/pdf"),
             url="https://api.anthropic.com",
             url_env="ANTHROPIC_BASE_URL",
+            unknown=frozenset({"seed", "verbosity"}),
+            marks=True,
         ),
         Vendor(
             name="google",
@@ -219,6 +248,7 @@ VENDORS: dict[str, Vendor] = {
             url_types=(),
             url="https://generativelanguage.googleapis.com",
             url_env="GOOGLE_GEMINI_BASE_URL",
+            unknown=frozenset({"extra_body", "parallel_tool_calls", "verbosity"}),
         ),
         Vendor(
             name="bedrock",
@@ -227,6 +257,8 @@ VENDORS: dict[str, Vendor] = {
             modules=("pydantic_ai.models.bedrock",),
             url_types=(),
             max_retries=False,
+            unknown=frozenset({"extra_body", "headers", "parallel_tool_calls", "seed", "verbosity"}),
+            marks=True,
         ),
         Vendor(
             name="mistral",
@@ -235,6 +267,7 @@ VENDORS: dict[str, Vendor] = {
             modules=("pydantic_ai.models.mistral",),
             keys=("MISTRAL_API_KEY",),
             url="https://api.mistral.ai",
+            unknown=frozenset({"extra_body", "headers", "service_tier", "verbosity"}),
         ),
         Vendor(
             name="groq",
@@ -244,6 +277,7 @@ VENDORS: dict[str, Vendor] = {
             keys=("GROQ_API_KEY",),
             url="https://api.groq.com",
             url_env="GROQ_BASE_URL",
+            unknown=frozenset({"service_tier", "verbosity"}),
         ),
         Vendor(
             name="cohere",
@@ -253,6 +287,7 @@ VENDORS: dict[str, Vendor] = {
             keys=("CO_API_KEY",),
             url="https://api.cohere.com",
             url_env="CO_BASE_URL",
+            unknown=frozenset({"extra_body", "headers", "parallel_tool_calls", "service_tier", "verbosity"}),
         ),
         Vendor(
             name="xai",
@@ -262,6 +297,7 @@ VENDORS: dict[str, Vendor] = {
             keys=("XAI_API_KEY",),
             url="https://api.x.ai",
             max_retries=False,
+            unknown=frozenset({"extra_body", "headers", "service_tier", "verbosity"}),
         ),
         Vendor(
             name="openrouter",
@@ -270,6 +306,7 @@ VENDORS: dict[str, Vendor] = {
             modules=("pydantic_ai.models.openrouter",),
             keys=("OPENROUTER_API_KEY",),
             url="https://openrouter.ai/api/v1",
+            marks=True,
         ),
         Vendor(
             name="azure",
@@ -287,6 +324,7 @@ VENDORS: dict[str, Vendor] = {
             modules=("pydantic_ai.models.huggingface",),
             keys=("HF_TOKEN",),
             max_retries=False,
+            unknown=frozenset({"headers", "parallel_tool_calls", "service_tier", "verbosity"}),
         ),
         Vendor(
             name="ollama",
