@@ -262,7 +262,7 @@ class Runtime:
         tools: ForkTools = "ask",
         archive: StoredRuns | None = None,
     ) -> ForkPlan:
-        """Return what `fork` would do, without storing anything: what is shared, what happens first, and to tool calls.
+        """Return what `fork` would do, storing nothing: what is shared, what happens first, and what happens to calls.
 
         Raises `RunNotFound`, `ConfigError` if the run cannot be forked there, `LogCorrupted`.
         """

@@ -232,7 +232,7 @@ class Agent(Generic[OutputT]):
 
     @property
     def has_instructions_function(self) -> bool:
-        """Return whether a function gives the instructions, and is here."""
+        """Return whether the instructions come from a function that this object has."""
         return self._instructions is not None
 
     def check_functions(self) -> None:
@@ -244,7 +244,7 @@ class Agent(Generic[OutputT]):
             )
 
     async def instructions_for(self, run: RunContext[Any]) -> str:
-        """Call the function that gives the instructions of a run; empty for an agent without one.
+        """Return the instructions of a run from the agent's function; empty for an agent without one.
 
         Raises `AgentConfigError` if the function fails or returns anything but text.
         """

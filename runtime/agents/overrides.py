@@ -1,7 +1,7 @@
-"""Overrides of one run: an agent as a submission wants it, within what the agent itself allows.
+"""Overrides of one run: changes to an agent for one submission, within the limits of the agent itself.
 
-A run may ask another model, with other settings, and may be given less than its agent: fewer steps, fewer of its tools,
-lower ceilings. The configuration that results is stored with the run, and so are the overrides themselves.
+A run may use another model and other settings, and have less than its agent: fewer steps, fewer tools, lower ceilings.
+The resulting configuration is stored with the run, together with the overrides themselves.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .agent import Agent
 from .config import BudgetsConfig
 
 OVERRIDES = ("model", "settings", "max_steps", "instructions_suffix", "tools", "budgets")
-"""The options of a run that change its agent for it."""
+"""The options of a run that change its agent for this run."""
 _SPAWNS = {"spawn_self": "allow_self_spawn", "parallel_subagents": "allow_parallel_subagents"}
 
 
 def overridden(agent: Runnable[Any], options: Mapping[str, Any]) -> tuple[Runnable[Any], dict[str, Any]]:
-    """Return the agent for one run, and its overrides as they are stored; both as they were without any.
+    """Return the agent for one run, and its overrides as stored; the agent unchanged if there are none.
 
     Raises `ConfigError` for an override that the agent does not allow.
     """
@@ -89,7 +89,7 @@ def _limit_steps(config: dict[str, Any], steps: Any) -> None:
 
 
 def _add_instructions(config: dict[str, Any], suffix: Any) -> None:
-    """Append to a text; what a function gives is not known yet, and gets it at preparation."""
+    """Append to a text; the text of a function is only computed at preparation, and appended to then."""
     check_text("instructions_suffix", suffix)
     if config.get("instructions_function") is None:
         config["instructions"] = "\n\n".join(filter(None, (config["instructions"], suffix)))
@@ -110,7 +110,7 @@ def _select_tools(config: dict[str, Any], names: list[str]) -> None:
 
 
 def _of_server(server: str, table: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    """Return the table of a server with the named ones of its tools. Raises `ConfigError` for one that it excludes."""
+    """Return the table of a server with only the named tools. Raises `ConfigError` for a tool that it excludes."""
     prefix = f"mcp__{server}__"
     wanted = [name for name in names if name.startswith(prefix)]
     allowed = table.get("tools")

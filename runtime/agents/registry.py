@@ -137,7 +137,7 @@ class Registry:
         return tools | subagent_tools(agent, tools)
 
     async def instructions(self, agent: Agent[Any], run: RunContext[Any]) -> str:
-        """Return what the function of an agent gives as instructions of a run. Raises `AgentConfigError`."""
+        """Return the instructions of a run from the agent's function. Raises `AgentConfigError`."""
         return await agent.instructions_for(run)
 
     def _check_deps(self, tool: Tool) -> None:

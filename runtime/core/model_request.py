@@ -237,7 +237,7 @@ def closed_digest(
 
 
 def deciding(settings: ModelSettings) -> dict[str, Any]:
-    """Return the settings that are given and decide what a model answers, by name."""
+    """Return the given settings that influence the reply, by name."""
     return {name: value for name, value in settings.given().items() if name not in TRANSPORT}
 
 

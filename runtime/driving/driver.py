@@ -559,7 +559,7 @@ class Driver:
         return msgspec.structs.replace(found, hydrated=hydrated)
 
     async def _instructed(self, found: ToolsResolved) -> ToolsResolved:
-        """Call the function that gives the run its instructions, if the agent has one."""
+        """Add the instructions from the agent's function, if it has one."""
         agent = self._agent()
         if not isinstance(agent, Agent) or agent.config.instructions_function is None:
             return found

@@ -23,7 +23,7 @@ from .host import Outbox
 
 
 def with_artifacts(request: ModelRequest, log: Log) -> ModelRequest:
-    """Return the request with the way to the bytes of its files, which are in this log."""
+    """Return the request with a way to read the bytes of its files from this log."""
     return msgspec.structs.replace(request, read_artifact=functools.partial(_read, log))
 
 
@@ -35,7 +35,7 @@ async def _read(log: Log, file: FilePart) -> bytes:
 
 
 async def made_files(driver: Outbox, made: Sequence[FileDelta], model: str) -> tuple[FilePart, ...]:
-    """Store the files that a model made, and return them as parts."""
+    """Store the files that a model generated, and return them as parts."""
     count = _count(driver, model)
     return tuple([await _stored(file, driver.host.log, count) for file in made])
 
@@ -54,7 +54,7 @@ async def _stored(file: FileDelta, log: Log, count: CountTokens) -> FilePart:
 
 
 def held_result(driver: Outbox, content: Any, veil: Veil) -> Held:
-    """Return what a tool returned as it is stored. Raises `ToolFailed` for a file that is over the limit."""
+    """Return a tool's result as it is stored. Raises `ToolFailed` for a file over the limit."""
     rules = driver.journal.rules
     try:
         given = [_veiled(part, veil) if isinstance(part, File) else part for part in parts_of(content)]
@@ -72,7 +72,7 @@ def _veiled(file: File, veil: Veil) -> File:
 
 
 async def store_files(content: Held, log: Log) -> None:
-    """Put the bytes of its files into the log, before the commit that names them."""
+    """Store the bytes of its files in the log, before the commit that names them."""
     for data in content.data.values():
         await through_outages(log.clock, log.artifacts.put, data)
 

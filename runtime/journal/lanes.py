@@ -46,7 +46,7 @@ async def _lane_write(
 
 
 async def purged(log: Log, runs: Sequence[Subject]) -> list[Subject]:
-    """Return those of these runs, all stored once, that are no longer in the log.
+    """Return the runs that are no longer in the log; all of them were stored once.
 
     A read may be stale, so it takes six seconds to conclude that a run is missing.
     """
