@@ -9,7 +9,8 @@ from foldlog.runtime import Agent
 
 from tests.fakes.anthropic_server import serve_anthropic
 from tests.fakes.gemini_server import serve_gemini
-from tests.fakes.openai_server import Call, Reply
+from tests.fakes.openai_server import Call, Reply, serve
+from tests.fakes.reasoning_server import ReasoningServer
 from tests.processes import workshop
 from tests.processes.support import PATIENCE_S, Place, stored
 
@@ -25,8 +26,8 @@ async def signed_thoughts_survive(
     place: Place, agent: Agent[str], serving: AbstractAsyncContextManager[Any], variable: str
 ) -> None:
     async with serving as server:
-        reached = {variable: server.url.removesuffix("/v1")}
-        keys = {"ANTHROPIC_API_KEY": "made-up", "GOOGLE_API_KEY": "made-up"}
+        reached = {variable: server.url if variable == "OPENAI_BASE_URL" else server.url.removesuffix("/v1")}
+        keys = dict.fromkeys(("ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "OPENAI_API_KEY"), "made-up")
         victim = await place.worker(**reached, **keys)
         run = await place.runtime.start(agent, "question", executor="durable")
         await stored(run, ReplyState)
@@ -43,6 +44,11 @@ async def signed_thoughts_survive(
 async def test_signed_thinking_of_anthropic_survives_a_sigkill(place: Place):
     serving = serve_anthropic(THINKS, ANSWERS)
     await signed_thoughts_survive(place, workshop.claude, serving, "ANTHROPIC_BASE_URL")
+
+
+async def test_reasoning_items_of_openai_survive_a_sigkill(place: Place):
+    serving = serve(THINKS, ANSWERS, kind=ReasoningServer)
+    await signed_thoughts_survive(place, workshop.gpt, serving, "OPENAI_BASE_URL")
 
 
 @pytest.mark.nightly

@@ -250,6 +250,7 @@ sender = agent("sender", "send.json", send)
 quick = agent("quick", "short.json")
 banker = agent("banker", "remit.json", remit)
 claude = Agent("claude", model="anthropic:claude-sonnet-5", tools=[wait])
+gpt = Agent("gpt", model="openai-responses:gpt-5", tools=[wait])
 gemini = Agent("gemini", model="google:gemini-3-pro-preview", tools=[wait])
 
 
@@ -307,6 +308,7 @@ AGENTS = (
     caller,
     claude,
     gemini,
+    gpt,
     talker,
     teller,
     chief,
