@@ -105,7 +105,7 @@ def run(  # noqa: PLR0913 - the options
 
 
 async def _run(
-    settings: Settings, path: str, name: str | None, given: list[str], how: Watch, **options: Any
+    settings: Settings, path: str, name: str | None, given: list[str], how: Watch, /, **options: Any
 ) -> int:
     from ....runtime import File, Runtime
     from ..loading import load_agent
