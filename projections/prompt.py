@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..eventlog.parts import TextPart
-from .messages import Message
+import msgspec
+
+from ..eventlog.parts import FilePart, TextPart, files_of
+from .messages import Message, content_of
 from .tokens import message_tokens
 
 SUMMARY_PREFIX = "Summary of what was said before:\n\n"
@@ -91,6 +93,41 @@ def summary_message(text: str) -> Message:
 def is_summary(message: Message) -> bool:
     """Return whether the message replaces others that were cut before."""
     return message.role == "user" and message.content.startswith(SUMMARY_PREFIX)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def without_files(message: Message) -> Message:
+    """Return the message with a note in the place of each file that it holds."""
+    parts = tuple(
+        TextPart(text=_note(part)) if isinstance(part, FilePart) else part for part in message.parts
+    )
+    text, listed = content_of(parts)
+    return msgspec.structs.replace(message, content=text, parts=listed)
+
+
+def _note(file: FilePart) -> str:
+    where = f"artifact {file.artifact}" if file.artifact is not None else file.url
+    return f"[{file} is left out here: {where}]"
+
+
+def files_before_the_round(messages: Sequence[Message]) -> list[int]:
+    """Return the indices of the messages with files that come before the model's latest answer, oldest first."""
+    answers = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    before = messages[: answers[-1]] if answers else ()
+    return [index for index, message in enumerate(before) if files_of(message.parts)]
+
+
+def file_sizes(messages: Sequence[Message], left_out: Sequence[int] = ()) -> dict[str, int]:
+    """Return the sizes in bytes of the files in messages, by artifact, but for some messages."""
+    return {
+        file.artifact: file.bytes
+        for index, message in enumerate(messages)
+        if index not in left_out
+        for file in files_of(message.parts)
+        if file.artifact is not None
+    }
 
 
 # --- cuts -------------------------------------------------------------------------------------------------------------

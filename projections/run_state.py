@@ -209,6 +209,8 @@ class ContextState(msgspec.Struct):
     tool_tokens: int = 0
     messages: int = 0
     """The number of messages in the conversation, including those that were cut."""
+    has_files: bool = False
+    """A message has had parts, so that there may be files to leave out."""
     has_input: bool = True
     """True if the run's own input is still part of the prompt."""
     cut: CutState | None = None

@@ -28,6 +28,7 @@ from ..prompt import (
     summary_message,
     system_message,
     with_line,
+    without_files,
 )
 from ..run_state import ContextState, CutState, ModelCallState, RunState
 from ..tokens import estimate_tokens, message_tokens
@@ -105,6 +106,8 @@ def hydrate(state: RunState, event: MemoryHydrated) -> None:
 
 def cut(state: RunState, event: Context) -> None:
     """Keep the messages that a cut keeps, replace the rest by the summary, and resume the interrupted call."""
+    if event.action == "offload":
+        _leave_files_out(state, event.details.get("messages"))
     if "kept" not in event.details:
         return
     had = bool(state.messages) and state.messages[0].role == "system"
@@ -130,6 +133,13 @@ def cut(state: RunState, event: Context) -> None:
     state.model = msgspec.structs.replace(
         fresh, attempt=attempt, requested=False, retry_at=None, error_type="", error=""
     )
+
+
+def _leave_files_out(state: RunState, indices: object) -> None:
+    """Put notes in the place of the files of some messages."""
+    if isinstance(indices, list | tuple) and indices:
+        messages = enumerate(state.messages)
+        set_messages(state, [without_files(each) if n in indices else each for n, each in messages])
 
 
 def learn_window(state: RunState, event: Prepared) -> None:
@@ -199,6 +209,7 @@ def add_message(state: RunState, message: Message) -> None:
 def _append(state: RunState, message: Message) -> None:
     state.messages.append(message)
     state.context.messages += 1
+    state.context.has_files = state.context.has_files or bool(message.parts)
 
 
 def set_messages(state: RunState, messages: list[Message]) -> None:

@@ -15,15 +15,26 @@ it. The cut records how many messages no summary covers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from ...eventlog.events import Context, CutBegun, Json, SummaryMade, TokenUsage
+from ...eventlog.parts import files_of
 from ...projections.messages import Message
-from ...projections.prompt import Range, as_ranges, is_summary, newest_of_users, percent, tail_start
+from ...projections.prompt import (
+    Range,
+    as_ranges,
+    file_sizes,
+    files_before_the_round,
+    is_summary,
+    newest_of_users,
+    percent,
+    tail_start,
+)
 from ...projections.run_state import CutState, RunState
-from ...projections.tokens import estimate_tokens, messages_tokens
+from ...projections.tokens import estimate_tokens, file_tokens, messages_tokens
 from ..ports.models import ContextOverflow
 from . import model_calls
 from .commands import ModelReplied
@@ -59,10 +70,52 @@ def next_tokens(state: RunState) -> int:
 
 def begin(turn: Turn) -> bool:
     """Make room at a step boundary, if that is due. False: there is enough room, or nothing to cut."""
+    _leave_files_out(turn)
     cut = _due(turn.state, turn.rules)
     if cut is not None:
         _start(turn, cut)
     return cut is not None
+
+
+def _leave_files_out(turn: Turn) -> None:
+    """Leave out the oldest files while there are too many bytes or tokens, never those of the latest round."""
+    state, rules = turn.state, turn.rules
+    if not state.context.has_files:
+        return
+    pct = rules.context.trigger_pct if rules.context.windows else rules.context.compact_pct
+    cause = ""
+    left_out: list[int] = []
+    for index in files_before_the_round(state.messages):
+        sizes = file_sizes(state.messages, left_out)
+        too_large = sum(sizes.values()) > rules.files.request_bytes_max
+        too_long = rules.context.overflow != "none" and exceeds_without(state, pct, left_out)
+        if not (too_large or too_long):
+            break
+        cause = cause or ("bytes" if too_large else "tokens")
+        left_out.append(index)
+    if not left_out:
+        return
+    count = len(state.messages)
+    files = [file for index in left_out for file in files_of(state.messages[index].parts)]
+    turn.add(
+        Context(
+            action="offload",
+            before_count=count,
+            after_count=count,
+            details={
+                "cause": cause,
+                "files": [file.artifact or file.url for file in files],
+                "messages": left_out,
+            },
+        )
+    )
+
+
+def exceeds_without(state: RunState, pct: int, left_out: Sequence[int]) -> bool:
+    """Return whether the next request takes more than `pct` percent of the window without these messages' files."""
+    window = state.context.window_tokens
+    less = sum(file_tokens(file) for index in left_out for file in files_of(state.messages[index].parts))
+    return window is not None and (next_tokens(state) - less) * 100 > pct * window
 
 
 def begin_overflow(turn: Turn) -> bool:
