@@ -286,7 +286,7 @@ def _disk() -> Check:
 
 
 def _vendors() -> Check:
-    """Name the vendors of the extra `foldlog[models]` that are installed, and those of them that have a key."""
+    """Report the vendors of the extra `foldlog[models]` that are installed, and those that have a key."""
     from ..models.vendors import VendorProvider
     from ..models.vendors.vendors import VENDORS
 

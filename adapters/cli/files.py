@@ -1,4 +1,4 @@
-"""The files of a run: listed, and written into a directory."""
+"""List the files of a run, and write them into a directory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 
 
 class FoundFile(NamedTuple):
-    """A file of a run, where it comes from, and the path that it was written to."""
+    """A file of a run, its source, and the path to which it was written."""
 
     file: FilePart
     source: Source
@@ -37,7 +37,7 @@ class FoundFile(NamedTuple):
 
 
 async def files_of_run(runtime: Runtime, run_id: str) -> list[FoundFile]:
-    """Return the files of a run in the order in which they came, each once."""
+    """Return the files of a run in order of their first appearance, each once."""
     found: dict[tuple[str | None, str | None], FoundFile] = {}
     async for event in _events(runtime, run_id):
         source: Source | None = (
@@ -50,7 +50,7 @@ async def files_of_run(runtime: Runtime, run_id: str) -> list[FoundFile]:
 
 
 async def _events(runtime: Runtime, run_id: str) -> AsyncIterator[Event]:
-    """Yield the run's own events, those of its children aside."""
+    """Yield the run's own events, without those of its children."""
     async for stored in runtime.log.events.read(await runtime.locate(run_id)):
         for event in await restore(decode(stored.data).events, runtime.log.artifacts):
             if not event.agent_path:
@@ -84,7 +84,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _name(file: FilePart, taken: set[str]) -> str:
-    """A name within the directory, whatever the file is called, and no other file's."""
+    """Return a safe, unused name within the directory for any file name."""
     digest = (file.artifact or "")[:12]
     name = _UNSAFE.sub("_", file.name).lstrip(".") or f"{digest}.{file.media_type.rpartition('/')[2]}"
     name = f"{digest}-{name}" if name in taken else name

@@ -21,7 +21,7 @@ def json_option(name: str, text: str | None, *, an_object: bool) -> Any:
 
 
 def metadata_option(name: str, given: Iterable[str]) -> dict[str, Any]:
-    """Return one object of all that is given, each an object in JSON or `KEY=VALUE`. Raises `typer.BadParameter`."""
+    """Return one object from all values, each a JSON object or `KEY=VALUE`. Raises `typer.BadParameter`."""
     found: dict[str, Any] = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -35,7 +35,7 @@ def metadata_option(name: str, given: Iterable[str]) -> dict[str, Any]:
 
 
 def settings_option(name: str, given: Iterable[str]) -> dict[str, Any]:
-    """Return settings written `KEY=VALUE`: a value is JSON where it reads as JSON, else text.
+    """Return settings from `KEY=VALUE`: a value is parsed as JSON if possible, else it is text.
 
     Raises `typer.BadParameter`.
     """

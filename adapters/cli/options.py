@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have, with the same words in each."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 

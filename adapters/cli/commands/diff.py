@@ -95,7 +95,7 @@ def tell(screen: Screen, found: Diff, names: tuple[str, str]) -> None:
 
 
 def tell_verdict(screen: Screen, found: Diff | Comparison, *, so_far: bool = False) -> None:
-    """Print whether the two are equal, and how much of them is; `so_far` for a recording that has no end."""
+    """Print whether both are equal, with the number of equal boundaries; `so_far` for a recording of an open run."""
     equal, total = found.boundaries
     word, style = (
         ("equal so far" if so_far else "equal", "green") if found.equal else ("different", "bold red")

@@ -73,7 +73,7 @@ def fork(  # noqa: PLR0913 - the options
     ] = "ask",
     executor: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Default: local with a registry, else durable: on workers."),
+        typer.Option(metavar="NAME", help="Executor; default: local with a registry, else durable."),
     ] = None,
     run_id: Annotated[
         str | None, typer.Option(metavar="ID", help="Id of the fork; if such a fork exists, it is shown.")

@@ -84,14 +84,14 @@ def remove(
 
 
 def _store(settings: Settings) -> KnowledgeStore:
-    """The store that runs search. Raises `ConfigError` for a broken plugin."""
+    """Return the store that runs search. Raises `ConfigError` for a broken plugin."""
     from ....runtime import Registry
 
     return Registry().knowledge(settings.namespace)
 
 
 def _own_store(settings: Settings) -> SqliteKnowledge:
-    """The store that ships with foldlog. Raises `ConfigError` if another one is installed."""
+    """Return the built-in store. Raises `ConfigError` if another one is installed."""
     from ....eventlog.errors import ConfigError
     from ...knowledge import SqliteKnowledge
 

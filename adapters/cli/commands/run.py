@@ -39,7 +39,7 @@ def run(  # noqa: PLR0913 - the options
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE|JSON",
-            help="Value to store with the run, or a JSON object of values. Repeatable.",
+            help="Metadata to store with the run, or a JSON object of it. Repeatable.",
         ),
     ] = None,
     messages: Annotated[
@@ -47,22 +47,21 @@ def run(  # noqa: PLR0913 - the options
     ] = None,
     file: Annotated[
         list[str] | None,
-        typer.Option(
-            "--file", metavar="PATH", help="File, or its http address, that follows INPUT. Repeatable."
-        ),
+        typer.Option("--file", metavar="PATH", help="File or HTTP address to send after INPUT. Repeatable."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="PROVIDER:MODEL", help="Model to ask instead of the agent's.")
+        str | None, typer.Option(metavar="PROVIDER:MODEL", help="Use this model instead of the agent's.")
     ] = None,
     max_steps: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Steps at most; no more than the agent's.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Maximum number of steps; not above the agent's limit."),
     ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option(
             "--setting",
             metavar="KEY=VALUE",
-            help="Setting of the model, as reasoning=low; before the agent's. Repeatable.",
+            help="Model setting, such as reasoning=low; overrides the agent's. Repeatable.",
         ),
     ] = None,
     run_id: Annotated[

@@ -1,4 +1,4 @@
-"""Files in what the command line shows: by name, type and size."""
+"""Show files on the command line: by name, type and size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def told_files(files: Iterable[FilePart]) -> str:
 
 
 def told_result(event: ToolResult) -> Any:
-    """Return the result as it is shown: of content its text, and its files by name."""
+    """Return a result for display: the text of its content, and its files by name."""
     if not event.in_parts:
         return event.result
     text = result_text(event.result, in_parts=True)
