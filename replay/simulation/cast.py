@@ -33,7 +33,7 @@ Call = tuple[str, dict[str, Any]]
 
 
 def picture(name: str) -> bytes:
-    """Return a picture of something, as far as its first bytes say."""
+    """Return bytes that begin like a picture."""
     return b"\x89PNG\r\n\x1a\n" + name.encode()
 
 

@@ -48,11 +48,11 @@ class Job(msgspec.Struct, frozen=True):
     options: dict[str, Any] = {}
     at_once: bool = False
     files: tuple[File, ...] = ()
-    """What the input has besides."""
+    """The files of the input, in addition to its text."""
 
     @property
     def given(self) -> Content:
-        """The input."""
+        """The whole input: the text, with the files if there are any."""
         return [self.text, *self.files] if self.files else self.text
 
     @property
