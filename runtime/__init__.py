@@ -24,6 +24,7 @@ if typing.TYPE_CHECKING:
     from .ports.evidence import Evidence
     from .ports.executor import CAPABILITIES, Executor
     from .ports.files import File
+    from .ports.outputs import OutputRefused
     from .ports.settings import ModelSettings
     from .ports.tools import Answer, ChildFailed, Retryable, ToolFailed
     from .runtime import Runtime
@@ -47,6 +48,7 @@ __all__ = [
     "Host",
     "LocalExecutor",
     "ModelSettings",
+    "OutputRefused",
     "PlannedCall",
     "PlannedNode",
     "RalphLoop",
@@ -84,6 +86,7 @@ _LOADED_LATER = {
     "Host": "driving.host",
     "LocalExecutor": "executors.local",
     "ModelSettings": "ports.settings",
+    "OutputRefused": "ports.outputs",
     "PlannedCall": "forks.plan",
     "PlannedNode": "forks.plan",
     "RalphLoop": "agents",

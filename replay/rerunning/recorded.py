@@ -535,6 +535,18 @@ class RecordedRegistry(Registry):
         )
         return told.get(found.run, "") if found is not None else ""
 
+    async def refusal_of(self, agent: Agent[Any], name: str, output: str, run: RunContext[Any]) -> str | None:
+        """Return the recorded verdict on the same output; a validator that is here judges another one."""
+        verdicts = self._recording.values.get((agent.name, name, output))
+        if not verdicts:
+            agent.check_functions()
+            return await super().refusal_of(agent, name, output, run)
+        verdict = verdicts.pop(0) if len(verdicts) > 1 else verdicts[0]
+        if verdict.error is not None:
+            raise ConfigError(verdict.error)
+        refusal: str | None = verdict.value
+        return refusal
+
     def memory(self, backend: str, log: Log) -> MemoryStore:
         """Return the memories of the recorded runs."""
         return _RecordedMemory(self._recording, self._again.places)

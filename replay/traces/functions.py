@@ -15,6 +15,7 @@ from ...runtime.agents.agent import Agent
 from ...runtime.agents.readiness import functions_used
 from ...runtime.core.coordination import COORDINATORS
 from ...runtime.core.effects import Evaluate
+from ...runtime.core.outputs import output_of
 from ...runtime.ports.runnable import Runnable
 
 Values = dict[tuple[str, str, str], list[Evaluated]]
@@ -29,7 +30,9 @@ def values_of(run: Iterable[Event]) -> Values:
         return found
     name = events[0].agent_path.rpartition("/")[2]
     for event in events:
-        if isinstance(event, Evaluated) and state.kind in COORDINATORS:
+        if isinstance(event, Evaluated) and state.kind == "agent":
+            found.setdefault((name, event.name, output_of(state)), []).append(event)
+        elif isinstance(event, Evaluated) and state.kind in COORDINATORS:
             for asked in COORDINATORS[state.kind].wanted(state):
                 if isinstance(asked, Evaluate) and (asked.name, asked.ordinal) == (event.name, event.ordinal):
                     found.setdefault((name, event.name, asked.argument), []).append(event)

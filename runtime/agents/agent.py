@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Any, Generic, Literal, Protocol, TypedDict, Unpack, cast
 
+import msgspec
 import pydantic
 from typing_extensions import TypeVar
 
@@ -25,6 +26,7 @@ from ..tools.decorator import PythonTool, check_injected, tool
 from ..tools.run_context import RunContext
 from .as_tool import runnable_tool
 from .config import MODEL, AgentConfig, capabilities_needed, config_digest
+from .output_validators import OUTPUT_TYPE, OutputValidator, ValidatorT, checks_more_than_schema
 from .subagents import subagent_specs
 
 OutputT = TypeVar("OutputT", default=Any)
@@ -58,6 +60,7 @@ class AgentFields(TypedDict, total=False):
     on_length: Literal["error", "continue", "accept"]
     mcp_servers: Mapping[str, Mapping[str, Any]]
     output_schema: Mapping[str, Any] | None
+    output_retries: int | None
     planning_enabled: bool
     planning_model: str | None
     planning_instructions: str
@@ -97,13 +100,14 @@ class Agent(Generic[OutputT]):
     `AgentConfigError`, which names the wrong key.
     """
 
-    __slots__ = ("__weakref__", "_instructions", "_output", "config", "output_type", "tools")
+    __slots__ = ("__weakref__", "_instructions", "_output", "_validators", "config", "output_type", "tools")
 
     config: AgentConfig
     tools: Mapping[str, Tool]
     output_type: type[OutputT] | None
     _instructions: InstructionsFunction | None
     _output: pydantic.TypeAdapter[Any] | None
+    _validators: Mapping[str, OutputValidator[Any]]
 
     def __init__(
         self,
@@ -126,6 +130,8 @@ class Agent(Generic[OutputT]):
         output = None if output_type is None else _adapter(name, output_type)
         if output is not None:
             data["output_schema"] = _output_schema(name, output_type, output, fields.get("output_schema"))
+            if checks_more_than_schema(output.core_schema):
+                data["output_validators"] = [OUTPUT_TYPE]
         self._assign(AgentConfig.from_config(data), objects, instructions, output, output_type)
 
     def _assign(
@@ -135,6 +141,7 @@ class Agent(Generic[OutputT]):
         instructions: Instructions = "",
         output: pydantic.TypeAdapter[Any] | None = None,
         output_type: type[OutputT] | None = None,
+        validators: Mapping[str, OutputValidator[Any]] = MappingProxyType({}),
     ) -> None:
         for each in tools.values():
             check_clashes(config, each)
@@ -145,6 +152,7 @@ class Agent(Generic[OutputT]):
             "output_type": output_type,
             "_instructions": instructions if callable(instructions) else None,
             "_output": output,
+            "_validators": MappingProxyType(dict(validators)),
         }
         for name, value in parts.items():
             object.__setattr__(self, name, value)
@@ -218,6 +226,7 @@ class Agent(Generic[OutputT]):
             self._instructions or "",
             self._output,
             self.output_type,
+            self._validators,
         )
         return agent
 
@@ -242,6 +251,42 @@ class Agent(Generic[OutputT]):
             raise NotRegistered(
                 f"agent {self.name!r}: its instructions come from {name}, which is not in this process"
             )
+
+        known = {*self._validators, *([OUTPUT_TYPE] if self._output is not None else ())}
+        for name in self.config.output_validators or ():
+            if name not in known:
+                raise NotRegistered(
+                    f"agent {self.name!r}: its outputs are validated by {name!r}, which is not in this process"
+                )
+
+    def output_validator(self, function: ValidatorT) -> ValidatorT:
+        """Have a function look at each output before the run ends with it; use it as a decorator.
+
+        It gets the output as the agent's type, or the `RunContext` of the run and the output; it may be async. To
+        refuse an output it raises `OutputRefused` with what the model has to know. Validators are called in the order
+        in which they were added, after the check of the type. Add them where the agent is made, before it runs.
+
+        Raises `AgentConfigError` for a function without a name of its own.
+        """
+        name = getattr(function, "__name__", "")
+        data = self.config.to_config()
+        data["output_validators"] = [*data.get("output_validators", ()), name]
+        object.__setattr__(self, "config", AgentConfig.from_config(data))
+        validators = {**self._validators, name: OutputValidator(function)}
+        object.__setattr__(self, "_validators", MappingProxyType(validators))
+        return function
+
+    async def refusal_of(self, name: str, output: str, run: RunContext[Any]) -> str | None:
+        """Return why a validator refuses an output, in its words; null if it accepts it. Raises what it raises."""
+        try:
+            value = (
+                self.parse_output(msgspec.json.decode(output))
+                if self.config.output_schema is not None
+                else output
+            )
+        except ValueError as error:
+            return str(error)
+        return await self._validators[name].refusal_of(value, run) if name in self._validators else None
 
     async def instructions_for(self, run: RunContext[Any]) -> str:
         """Return the instructions of a run from the agent's function; empty for an agent without one.
@@ -279,9 +324,9 @@ class Agent(Generic[OutputT]):
         """
         agent: Agent[Any] = object.__new__(type(self))
         kept = self._instructions if config.instructions_function is not None else None
-        same_output = config.output_schema == self.config.output_schema
-        output = (self._output, self.output_type) if same_output else (None, None)
-        agent._assign(config, tools, kept or "", *output)
+        same = config.output_schema == self.config.output_schema
+        output, output_type = (self._output, self.output_type) if same else (None, None)
+        agent._assign(config, tools, kept or "", output, output_type, self._validators)
         return agent
 
     def parse_output(self, value: Any) -> OutputT:

@@ -275,6 +275,10 @@ class AgentConfig(_Table):
     tools: Names = ()
     mcp_servers: dict[Name, JsonObject] = {}
     output_schema: JsonObject | None = None
+    output_retries: NotNegative | None = None
+    """How often the model may answer again if its output does not fit, or is refused; null is twice."""
+    output_validators: Names | None = None
+    """The functions that may refuse an output, by name."""
     planning_enabled: StrictBool = False
     planning_model: ModelName | None = None
     planning_instructions: Text = _RULES.planning_instructions

@@ -140,6 +140,10 @@ class Registry:
         """Return the instructions of a run from the agent's function. Raises `AgentConfigError`."""
         return await agent.instructions_for(run)
 
+    async def refusal_of(self, agent: Agent[Any], name: str, output: str, run: RunContext[Any]) -> str | None:
+        """Return why a validator of an agent refuses an output, null if it accepts it. Raises what it raises."""
+        return await agent.refusal_of(name, output, run)
+
     def _check_deps(self, tool: Tool) -> None:
         if getattr(tool, "wants_deps", False) and self.deps.factory is None:
             raise ConfigError(

@@ -218,6 +218,7 @@ def _copy(
     own = [name for name in names if name not in {SPAWN_SELF, PARALLEL}]
     data = config.to_config() | {"tools": own, "mcp_servers": servers, "hitl_tools": hitl} | dict(changes)
     data.pop("output_schema", None)
+    data.pop("output_validators", None)
     if job.output_schema is not None:
         data["output_schema"] = job.output_schema
     if job.system_prompt is not None:

@@ -68,5 +68,11 @@ def evaluated(turn: Turn, outcome: EvaluationReturned) -> None:
     """Record the result of an evaluation. Idempotent: a stored result is never replaced."""
     if outcome.ordinal == len(turn.state.evaluations.get(outcome.name, ())):
         turn.add(
-            Evaluated(name=outcome.name, ordinal=outcome.ordinal, value=outcome.value, error=outcome.error)
+            Evaluated(
+                step=turn.state.step if turn.state.step_open else None,
+                name=outcome.name,
+                ordinal=outcome.ordinal,
+                value=outcome.value,
+                error=outcome.error,
+            )
         )

@@ -30,6 +30,7 @@ from . import (
     coordination,
     knowledge,
     model_calls,
+    outputs,
     parking,
     planning,
     steps,
@@ -101,7 +102,10 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
         return planning.pending(state, now) if is_planner else model_calls.pending(state)
     if not state.step_open:
         return (LookUp(),) if knowledge.is_due(state) else ()
-    return tool_calls.pending(state, now) if state.model.replied else model_calls.pending(state)
+    if not state.model.replied:
+        return model_calls.pending(state)
+    validator = outputs.to_validate(state)
+    return (validator,) if validator is not None else tool_calls.pending(state, now)
 
 
 def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 - one case each
@@ -227,7 +231,7 @@ def _advance_once(turn: Turn) -> bool:
         _at_boundary(turn)
     elif not state.model.replied:
         steps.go_on_with_model(turn)
-    elif tool_calls.settle(turn):
+    elif tool_calls.settle(turn) and outputs.to_validate(state) is None:
         steps.complete(turn)
     return len(turn.events) > before
 

@@ -17,7 +17,7 @@ from ...eventlog.events import (
     Usage,
 )
 from ...eventlog.parts import FilePart
-from . import budgets, compaction, model_calls, offloading
+from . import budgets, compaction, model_calls, offloading, outputs
 from .approvals import request_approval
 from .arguments import schema_problem
 from .commands import ModelReplied
@@ -141,18 +141,30 @@ def complete(turn: Turn) -> None:
 def _answered(turn: Turn, cut: FinishReason) -> None:
     """End the run with its final answer, unless the model has to answer again."""
     state, rules = turn.state, turn.rules
-    output = state.continued + state.output
+    output = outputs.output_of(state)
     problem = schema_problem(output, rules.output_schema)
+    verdict = outputs.verdict_of(state)
     if cut == "length" and (rules.on_length != "accept" or problem is not None):
         _go_on_or_end(turn)
-    elif problem is None:
-        if state.continued:
+    elif problem is not None:
+        _refuse_output(turn, f"The answer does not match the required output schema: {problem}", problem)
+    elif verdict is not None and verdict.error is not None:
+        told = f"the output validator {verdict.name!r} failed: {verdict.error}"
+        turn.fail("output_validator_failed", told, recoverable=False, step=None)
+    elif verdict is not None:
+        _refuse_output(turn, f"The answer was refused: {verdict.value}", str(verdict.value))
+    else:
+        if output != state.output:
             turn.add(OutputMade(output=output))
         turn.add(Status(status="completed", reason=cut))
-    elif state.output_rejections:
+
+
+def _refuse_output(turn: Turn, message: str, problem: str) -> None:
+    """Have the model answer again, as often as the agent says; then end the run."""
+    if turn.state.output_rejections >= turn.rules.output_retries:
         turn.fail("output_invalid", problem, recoverable=False, step=None)
     else:
-        turn.add(OutputRejected(message=f"The answer does not match the required output schema: {problem}"))
+        turn.add(OutputRejected(message=message))
 
 
 def _go_on_or_end(turn: Turn) -> None:

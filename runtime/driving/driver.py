@@ -578,13 +578,21 @@ class Driver:
         value: Any = None
         problem: str | None = None
         try:
-            value = as_json(await self.host.agent(self.state.agent).evaluate(effect.name, effect.argument))
+            value = as_json(await self._value_of(effect))
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 raise
             logger.info("function %s of %s failed", effect.name, self.state.agent, exc_info=True)
             problem = sound(f"{type(error).__name__}: {error}")
         return EvaluationReturned(name=effect.name, ordinal=effect.ordinal, value=value, error=problem)
+
+    async def _value_of(self, effect: Evaluate) -> Any:
+        """What a function gives: of an agent, whether a validator refuses its output."""
+        agent = self._agent()
+        if not isinstance(agent, Agent):
+            return await agent.evaluate(effect.name, effect.argument)
+        run = RunContext(facts_of(self.state), await self._open_deps())
+        return await self.host.registry.refusal_of(agent, effect.name, effect.argument, run)
 
     async def _verify(self, effect: VerifyCall) -> None:
         if await self._has_deps():

@@ -8,6 +8,7 @@ rejected in a schema of our user (`unsearchable`), and ignored in a schema of a 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -21,6 +22,33 @@ from jsonschema.validators import extend, validator_for
 
 from .patterns import is_found, problem_of
 
+WRAPPED: Final = "response"
+"""The one property of an object that stands for an output of another type."""
+_NOT_STRICT: Final = frozenset(
+    {
+        "allOf",
+        "oneOf",
+        "not",
+        "if",
+        "then",
+        "else",
+        "dependentRequired",
+        "dependentSchemas",
+        "patternProperties",
+        "propertyNames",
+        "minProperties",
+        "maxProperties",
+        "unevaluatedProperties",
+        "unevaluatedItems",
+        "prefixItems",
+        "contains",
+        "minContains",
+        "maxContains",
+        "uniqueItems",
+    }
+)
+"""Keywords that strict modes of providers refuse."""
+_SAYING: Final = frozenset({"type", "anyOf", "$ref", "enum", "const"})
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 DATA_KEYWORDS: Final = frozenset({"const", "default", "enum", "examples"})
 """Keywords whose values are data, not schemas."""
@@ -59,6 +87,52 @@ def unsearchable(schema: Mapping[str, Any]) -> str | None:
     if any(_UNEVALUATED in each for each in found) and any(_BY_PATTERN in each for each in found):
         return f"{_UNEVALUATED} cannot be used together with {_BY_PATTERN}; use additionalProperties"
     return None
+
+
+def as_object(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema for a provider that wants an object: itself, or an object with it as its one property."""
+    if schema.get("type") == "object":
+        return dict(schema)
+    inner = {key: value for key, value in schema.items() if key not in {"$defs", "$schema"}}
+    defined = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    return {
+        "type": "object",
+        "properties": {WRAPPED: inner},
+        "required": [WRAPPED],
+        "additionalProperties": False,
+        **defined,
+    }
+
+
+def as_strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the schema in the strict form of providers: objects are closed and have all of their properties.
+
+    Whatever meets it meets the schema. Null for a schema that has no such form.
+    """
+    strict: dict[str, Any] = copy.deepcopy(dict(schema))
+    found = [cast("dict[str, Any]", each) for each in subschemas(strict)]
+    if any(not _NOT_STRICT.isdisjoint(each) or _is_open(each) for each in found):
+        return None
+    for each in found:
+        each.pop("default", None)
+        if each.get("type") == "object":
+            each["additionalProperties"] = False
+            each["required"] = list(each["properties"])
+    return strict
+
+
+def for_provider(schema: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return the schema of an output as a provider of objects takes it, and whether that is its strict form."""
+    wanted = as_object(schema)
+    strict = as_strict(wanted)
+    return (wanted, False) if strict is None else (strict, True)
+
+
+def _is_open(schema: Mapping[str, Any]) -> bool:
+    """Return whether it allows any properties that it does not name, or says nothing at all."""
+    if schema.get("type") != "object":
+        return _SAYING.isdisjoint(schema)
+    return schema.get("additionalProperties", False) is not False or not schema.get("properties")
 
 
 def check_output_schema(schema: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from ....eventlog.events import TokenUsage
 from ....projections.messages import Message
+from ....runtime.ports.json_schema import for_provider
 from ....runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
 from ..endpoint import Endpoint
 from ..failures import MalformedStream
@@ -55,7 +56,8 @@ def parameters(request: ModelRequest, endpoint: Endpoint, files: Files = NO_FILE
         if settings.parallel_tool_calls is not None:
             chosen["parallel_tool_calls"] = settings.parallel_tool_calls
     if request.output_schema is not None:
-        schema = {"name": "output", "schema": request.output_schema, "strict": False}
+        wanted, strict = for_provider(request.output_schema)
+        schema = {"name": "output", "schema": wanted, "strict": strict}
         chosen["response_format"] = {"type": "json_schema", "json_schema": schema}
     asked = {
         "temperature": settings.temperature,

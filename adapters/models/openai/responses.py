@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ....projections.messages import CallRequest, Message
+from ....runtime.ports.json_schema import for_provider
 from ....runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
 from ..failures import Callee, reported
 from .calls import CallAssembly
@@ -54,12 +55,8 @@ def parameters(request: ModelRequest, files: Files = NO_FILES) -> dict[str, Any]
             chosen["parallel_tool_calls"] = settings.parallel_tool_calls
     text: dict[str, Any] = {}
     if request.output_schema is not None:
-        text["format"] = {
-            "type": "json_schema",
-            "name": "output",
-            "schema": request.output_schema,
-            "strict": False,
-        }
+        wanted, strict = for_provider(request.output_schema)
+        text["format"] = {"type": "json_schema", "name": "output", "schema": wanted, "strict": strict}
     if settings.verbosity is not None:
         text["verbosity"] = settings.verbosity
     effort = "none" if settings.reasoning == "off" else settings.reasoning
