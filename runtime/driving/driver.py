@@ -29,33 +29,23 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from ...eventlog.commits import decode
 from ...eventlog.errors import ConfigError, FoldlogError, LogUnavailable, PayloadTooLarge
-from ...eventlog.events import CancelRequested, LateOutcome, ToolStarted
+from ...eventlog.events import CancelRequested, ToolStarted
 from ...eventlog.ports import Write
 from ...projections.fold import apply
 from ...projections.run_state import RunState
-from ..agents import budget_check, capabilities
-from ..agents.agent import Agent
-from ..agents.deps import Opened
-from ..agents.todo import of_run
 from ..core import approvals, timeouts
 from ..core.commands import (
     Claim,
     Command,
     EvaluationReturned,
     Expired,
-    KnowledgeRead,
-    ModelReplied,
     ParkForChildren,
     PreparationFailed,
     Release,
     Tick,
     TimerDue,
-    ToolReturned,
-    ToolsResolved,
 )
 from ..core.decide import advance, pending, take, unsafe_starts
 from ..core.effects import (
@@ -71,7 +61,6 @@ from ..core.effects import (
     VerifyCall,
     WaitUntil,
 )
-from ..core.offloading import is_offered, with_retrieval
 from ..core.tool_calls import call_of, tool_of
 from ..core.turn import Turn
 from ..journal.cancel import see_cancel_through
@@ -79,16 +68,14 @@ from ..journal.journal import Journal
 from ..journal.outages import STALE_READ_S, through_outages
 from ..journal.snapshots import GRACE_S, SnapshotTaker
 from ..ports.json_values import as_json, sound
-from ..ports.runnable import Runnable
-from ..ports.tools import Tool, ToolSource, ToolSourceUnavailable
-from ..tools.decorator import expose
-from ..tools.run_context import RunContext, facts_of
+from ..ports.tools import Tool
 from . import hydration
 from .cancellation import is_being_cancelled, shielded
 from .children import ChildRuns
 from .host import Ending, Host, Posted
-from .late_calls import UNKNOWN, Late
+from .late_calls import Late, is_unsettled
 from .model_call import call_model
+from .preparation import Preparation
 from .tool_call import call_tool, refused_call, tool_breaker_of, update_breaker
 from .tool_slots import CallSlots
 from .usage import Account
@@ -144,12 +131,9 @@ class Driver:
         self._news_position = 0
         self._releasing: str | None = None
         self._broken: BaseException | None = None
-        self._tools: Mapping[str, Tool] | None = None
-        self._source: ToolSource | None = None
-        self._opening = asyncio.Lock()
+        self._preparation = Preparation(host, journal)
         self._slots = CallSlots(self)
         self.children = ChildRuns(self)
-        self._own_deps: Opened[Any] | None = None
         self.deps: Any = None
         """The dependencies of the run's code, once they are open."""
         self.broken_off: dict[Effect, Account | None] = {}
@@ -278,40 +262,9 @@ class Driver:
         outside = outside or (submitted is not None and submitted.config.get("instructions_function"))
         if not self.state.prepared and not outside:
             try:
-                take(turn, self._resolved(self._python_tools()))
+                take(turn, self._preparation.resolved(self._preparation.python_tools()))
             except ConfigError as error:
                 take(turn, PreparationFailed(error_type="config_error", message=str(error)))
-
-    def _python_tools(self) -> dict[str, Tool]:
-        tools = self.host.registry.resolve(self._agent())
-        own = of_run(tools, lambda: self.state)
-        return with_retrieval(own, self.journal.rules, self.host.log.artifacts)
-
-    def _agent(self) -> Runnable:
-        """Return the run's agent with the configuration that the run stored: this process may have a newer one."""
-        live, submitted = self.host.agent(self.state.agent), self.state.submitted
-        return live.as_stored(submitted.config) if isinstance(live, Agent) and submitted else live
-
-    def _resolved(self, tools: Mapping[str, Tool]) -> ToolsResolved:
-        rules = self.journal.rules
-        if self.state.kind != "agent":
-            return ToolsResolved(tools=(), model="")
-        for name in rules.models:
-            provider, model = self.host.registry.provider(name)
-            provider.check(model)
-        if self.state.submitted is not None:
-            capabilities.check(self.host.registry.provider, self.state.submitted.config, rules)
-        self.host.registry.price_book()
-        budget_check.check(self.host.registry, rules)
-        offered = [tool.spec for tool in tools.values() if is_offered(tool.spec, self.state, rules)]
-        unknown = rules.hitl_tools - {spec.name for spec in offered}
-        if unknown:
-            raise ConfigError(
-                f"hitl_tools names {min(unknown)!r}, which agent {self.state.agent!r} does not have"
-            )
-        specs = tuple(expose(spec, rules.injected_tool_args) for spec in offered)
-        window = budget_check.window_tokens(self.host.registry, rules)
-        return ToolsResolved(tools=specs, model=rules.model, window_tokens=window)
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -516,9 +469,9 @@ class Driver:
                 if self._ending() is None:  # news since its launch may have made it obsolete
                     self.post(await call_model(self, effect))
             case Prepare():
-                self.post(await self._prepare(effect))
+                self.post(await self._preparation.prepare(effect))
             case LookUp():
-                self.post(await self._look_up())
+                self.post(await self._preparation.look_up())
             case RunNode():
                 await self.children.run_node(effect)
             case Evaluate():
@@ -540,39 +493,6 @@ class Driver:
     async def _sleep_until(self, at: float) -> None:
         while (left_s := at - self.clock.now()) > 0:  # a sleep may end a moment early
             await self.clock.sleep(left_s)
-
-    async def _prepare(self, effect: Prepare) -> Command:
-        number = effect.refresh
-        try:
-            found = self._resolved(await (self._listed_again() if number else self.tools()))
-            if not number:
-                found = await self._instructed(await self._remembered(found))
-        except ToolSourceUnavailable as error:
-            return PreparationFailed(error_type="tool_source_unavailable", message=str(error), refresh=number)
-        except FoldlogError as error:
-            return PreparationFailed(error_type="config_error", message=str(error), refresh=number)
-        return msgspec.structs.replace(found, refresh=number)
-
-    async def _remembered(self, found: ToolsResolved) -> ToolsResolved:
-        limit = self.journal.rules.context.history_messages_max
-        hydrated = await hydration.recall(self.host, self.state, limit)
-        return msgspec.structs.replace(found, hydrated=hydrated)
-
-    async def _instructed(self, found: ToolsResolved) -> ToolsResolved:
-        """Add the instructions from the agent's function, if it has one."""
-        agent = self._agent()
-        if not isinstance(agent, Agent) or agent.config.instructions_function is None:
-            return found
-        run = RunContext(facts_of(self.state), await self._open_deps())
-        text = await self.host.registry.instructions(agent, run)
-        suffix = self.state.submitted.overrides.get("instructions_suffix") if self.state.submitted else None
-        return msgspec.structs.replace(found, instructions="\n\n".join(filter(None, (text, suffix))))
-
-    async def _look_up(self) -> Command:
-        try:
-            return KnowledgeRead(await hydration.look_up(self.host, self.state))
-        except FoldlogError as error:
-            return PreparationFailed(error_type="config_error", message=str(error))
 
     async def _evaluate(self, effect: Evaluate) -> EvaluationReturned:
         value: Any = None
@@ -601,13 +521,14 @@ class Driver:
     async def _call_tool(self, effect: CallTool) -> None:
         call = call_of(self.state, effect)
         spec = tool_of(self.state, call)
-        if self._tools is None:
+        if self._preparation.known is None:
             with contextlib.suppress(FoldlogError):  # a server that is away fails the call itself
                 await self.tools()  # before the check: nothing may be awaited between it and the start
         if spec is not None and spec.slot is not None and not await self._slots.wait(call.id):
             return
         breaker = tool_breaker_of(self, call)
-        if getattr((self._tools or {}).get(call.name), "takes_context", True) and not await self._has_deps():
+        code = (self._preparation.known or {}).get(call.name)
+        if getattr(code, "takes_context", True) and not await self._has_deps():
             return
         if breaker is not None and (refused := await breaker.admit()) is not None:
             self.post(refused_call(effect, refused, self.clock.now()))
@@ -622,19 +543,11 @@ class Driver:
     async def _has_deps(self) -> bool:
         """Open the dependencies of the run's code. False: that failed, which ends the run."""
         try:
-            self.deps = await self._open_deps()
+            self.deps = await self._preparation.deps()
         except ConfigError as error:
             self.post(PreparationFailed(error_type="config_error", message=str(error)))
             return False
         return True
-
-    async def _open_deps(self) -> Any:
-        deps = self.host.registry.deps
-        if not deps.of_each_run:
-            return await deps.shared()
-        if self._own_deps is None:
-            self._own_deps = deps.of_run(RunContext(facts_of(self.state), None))
-        return await self._own_deps.value()
 
     async def _may_start(self) -> bool:
         """Return whether an unsafe tool may start: the log has just shown, under the lease in force, our claim (W20).
@@ -680,34 +593,11 @@ class Driver:
     @property
     def tools_at_hand(self) -> Mapping[str, Tool] | None:
         """The run's tools, if they are available without waiting."""
-        return None if self._opening.locked() else self._tools
+        return self._preparation.at_hand
 
     async def tools(self) -> Mapping[str, Tool]:
         """Return the run's tools in this process; connects to its tool servers at the first call."""
-        if self.tools_at_hand is not None:
-            return self.tools_at_hand
-        async with self._opening:
-            if self._tools is None:
-                self._source, self._tools = await self._opened(self.state.mcp_servers)
-        return self._tools
-
-    async def _listed_again(self) -> Mapping[str, Tool]:
-        """List the tools again, with the servers of the refresh; new connections open before the old ones close."""
-        refresh = self.state.refresh
-        servers = self.state.mcp_servers | (refresh.mcp_servers if refresh is not None else {})
-        async with self._opening:
-            before = self._source
-            self._source, self._tools = await self._opened(servers)
-            if before is not None:
-                await before.aclose()
-        return self._tools
-
-    async def _opened(self, servers: Mapping[str, Any]) -> tuple[ToolSource | None, Mapping[str, Tool]]:
-        tools = self._python_tools()
-        if not servers:
-            return None, tools
-        source = await self.host.registry.tool_sources().open(servers)
-        return source, {**tools, **source.tools}
+        return await self._preparation.tools()
 
     # --- the tail of the log, and the end -------------------------------------------------------------------
 
@@ -726,14 +616,12 @@ class Driver:
     async def _stop(self) -> None:
         """Stop the running effects, and report their outcomes if the run was cancelled meanwhile."""
         cancelling = asyncio.create_task(see_cancel_through(self.journal)) if self.state.cancelling else None
-        unsettled = [effect for effect in self._tasks if self._is_unsettled(effect)]
+        unsettled = [effect for effect in self._tasks if is_unsettled(self.state, effect)]
         await self._end_tasks()
-        if self._own_deps is not None:
-            await self._own_deps.aclose()
+        await self._preparation.close_deps()
         await self._slots.aclose()
         await self._snapshots.end(GRACE_S if self._ending() in {"parked", "released"} else 0.0)
-        if self._source is not None:
-            await self._source.aclose()
+        await self._preparation.aclose()
         if cancelling is not None:
             await cancelling
         elif unsettled and (self._ending() is None or self._is_cancelled_above):
@@ -769,58 +657,9 @@ class Driver:
                 if self._is_cancelled_above:
                     await fresh.follow_until(lambda state: state.over)
 
-    def _is_unsettled(self, effect: Effect) -> bool:
-        """Return whether the log does not have the outcome of the effect yet."""
-        state = self.state
-        match effect:
-            case CallModel():
-                return state.model.requested and (effect.step, effect.attempt) == (
-                    state.step,
-                    state.model.attempt,
-                )
-            case CallTool():
-                call = state.calls.get(effect.call_id) if effect.step == state.step else None
-                if call is None or call.result is not None or effect.attempt != call.attempt:
-                    return False
-                approval = state.approvals.get(call.approval_id or "")
-                is_asked = approval is not None and approval.request.kind == approvals.UNVERIFIABLE
-                return call.started > 0 or not is_asked
-            case ExpireApproval() | Prepare() | LookUp() | WaitUntil() | RunNode() | Evaluate() | Expire():
-                return False
-            case VerifyCall():
-                return False
-
-    def _late_answer(self, effect: CallModel, replied: ModelReplied | None) -> LateOutcome:
-        """Return the late outcome of a model call, with the usage of a reply that came too late or was cut off."""
-        late = LateOutcome(step=effect.step or None, kind="model", outcome="cancelled")
-        if replied is not None:
-            used = {"usage": replied.usage, "source": replied.usage_source, "cost_usd": replied.cost_usd}
-            return msgspec.structs.replace(late, outcome="completed", **used)
-        account = self.broken_off.get(effect)
-        return late if account is None else msgspec.structs.replace(late, **msgspec.structs.asdict(account))
-
     async def _report_late(self, unsettled: Sequence[Effect]) -> None:
         commands = [posted.command for posted in self._inbox]
-        returned = {c.call_id: c for c in commands if isinstance(c, ToolReturned)}
-        replied = next((c for c in commands if isinstance(c, ModelReplied)), None)
-        events: list[LateOutcome] = []
-        for effect in unsettled:
-            if isinstance(effect, CallModel):
-                events.append(self._late_answer(effect, replied))
-            elif isinstance(effect, CallTool):
-                late = returned.get(effect.call_id)
-                unknown = effect in self.late or (late is not None and late.in_doubt)
-                known = late.status if late is not None else "cancelled"
-                events.append(
-                    LateOutcome(
-                        step=effect.step,
-                        tool_call_id=effect.call_id,
-                        kind="tool",
-                        outcome=UNKNOWN if unknown else known,
-                        result=late.result if late else None,
-                        error=late.error if late else None,
-                    )
-                )
+        events = self.late.outcomes(unsettled, commands, self.broken_off)
         for event in events:
             apply(self.state, event, self.clock.now())
         try:

@@ -1,22 +1,44 @@
-"""Abandoned calls whose thread goes on: the log records that, and later their outcome."""
+"""Effects without an outcome in the log when a drive ends, and calls whose thread goes on after that.
+
+The log records what is known of them, and the outcome of a thread when it ends.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from ...eventlog.errors import FoldlogError
 from ...eventlog.events import LateOutcome
 from ...eventlog.ports import Subject
+from ...projections.run_state import RunState
 from ..agents.secrets import Veil
-from ..core.effects import CallTool
+from ..core import approvals
+from ..core.commands import Command, ModelReplied, ToolReturned
+from ..core.effects import (
+    CallModel,
+    CallTool,
+    Effect,
+    Evaluate,
+    Expire,
+    ExpireApproval,
+    LookUp,
+    Prepare,
+    RunNode,
+    VerifyCall,
+    WaitUntil,
+)
 from ..core.turn import Turn
 from ..journal.journal import Journal
 from ..ports.json_values import NotJson, as_json, bounded, sound
 from ..ports.tools import ToolFailed, in_a_line
 from ..tools.functions import Ended
 from .host import Host
+from .usage import Account
 
 logger = logging.getLogger("foldlog.tool")
 
@@ -46,6 +68,38 @@ class Late:
             self._host.late.add(task)
             task.add_done_callback(self._host.late.discard)
 
+    def outcomes(
+        self,
+        unsettled: Sequence[Effect],
+        commands: Sequence[Command],
+        broken_off: Mapping[Effect, Account | None],
+    ) -> list[LateOutcome]:
+        """Return the outcomes of effects that the end of the run cut off, as far as commands that came too late tell.
+
+        `broken_off` has the usage of replies that were cancelled while they arrived.
+        """
+        returned = {c.call_id: c for c in commands if isinstance(c, ToolReturned)}
+        replied = next((c for c in commands if isinstance(c, ModelReplied)), None)
+        events: list[LateOutcome] = []
+        for effect in unsettled:
+            if isinstance(effect, CallModel):
+                events.append(_late_answer(effect, replied, broken_off.get(effect)))
+            elif isinstance(effect, CallTool):
+                events.append(self._late_result(effect, returned.get(effect.call_id)))
+        return events
+
+    def _late_result(self, effect: CallTool, returned: ToolReturned | None) -> LateOutcome:
+        unknown = effect in self or (returned is not None and returned.in_doubt)
+        known = returned.status if returned is not None else "cancelled"
+        return LateOutcome(
+            step=effect.step,
+            tool_call_id=effect.call_id,
+            kind="tool",
+            outcome=UNKNOWN if unknown else known,
+            result=returned.result if returned else None,
+            error=returned.error if returned else None,
+        )
+
     async def _report(self, effect: CallTool, ended: asyncio.Future[Ended], veil: Veil) -> None:
         event = LateOutcome(
             step=effect.step, tool_call_id=effect.call_id, kind="tool", **await _outcome(ended, veil)
@@ -71,3 +125,33 @@ async def _outcome(ended: asyncio.Future[Ended], veil: Veil) -> dict[str, Any]:
         return {"outcome": "success", "result": veil.hide(as_json(value))}
     except NotJson:
         return {"outcome": "success", "result": veil.hide(sound(repr(value)))}
+
+
+def _late_answer(effect: CallModel, replied: ModelReplied | None, account: Account | None) -> LateOutcome:
+    """Return the late outcome of a model call, with the usage of a reply that came too late or was cut off."""
+    late = LateOutcome(step=effect.step or None, kind="model", outcome="cancelled")
+    if replied is not None:
+        used = {"usage": replied.usage, "source": replied.usage_source, "cost_usd": replied.cost_usd}
+        return msgspec.structs.replace(late, outcome="completed", **used)
+    return late if account is None else msgspec.structs.replace(late, **msgspec.structs.asdict(account))
+
+
+def is_unsettled(state: RunState, effect: Effect) -> bool:
+    """Return whether the log does not have the outcome of the effect yet."""
+    match effect:
+        case CallModel():
+            return state.model.requested and (effect.step, effect.attempt) == (
+                state.step,
+                state.model.attempt,
+            )
+        case CallTool():
+            call = state.calls.get(effect.call_id) if effect.step == state.step else None
+            if call is None or call.result is not None or effect.attempt != call.attempt:
+                return False
+            approval = state.approvals.get(call.approval_id or "")
+            is_asked = approval is not None and approval.request.kind == approvals.UNVERIFIABLE
+            return call.started > 0 or not is_asked
+        case ExpireApproval() | Prepare() | LookUp() | WaitUntil() | RunNode() | Evaluate() | Expire():
+            return False
+        case VerifyCall():
+            return False

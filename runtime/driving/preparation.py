@@ -1,0 +1,164 @@
+"""The preparation of a run: its tools, what its models can read, and what it remembers and knows.
+
+The tools of a driver are opened once, at the first need, and listed again when a refresh asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ...eventlog.errors import ConfigError, FoldlogError
+from ..agents import budget_check, capabilities
+from ..agents.agent import Agent
+from ..agents.deps import Opened
+from ..agents.todo import of_run
+from ..core.commands import Command, KnowledgeRead, PreparationFailed, ToolsResolved
+from ..core.effects import Prepare
+from ..core.offloading import is_offered, with_retrieval
+from ..journal.journal import Journal
+from ..ports.runnable import Runnable
+from ..ports.tools import Tool, ToolSource, ToolSourceUnavailable
+from ..tools.decorator import expose
+from ..tools.run_context import RunContext, facts_of
+from . import hydration
+from .host import Host
+
+
+class Preparation:
+    """The tools of one run in this process, and the commands that prepare the run with them."""
+
+    def __init__(self, host: Host, journal: Journal) -> None:
+        self._host, self._journal = host, journal
+        self._tools: Mapping[str, Tool] | None = None
+        self._source: ToolSource | None = None
+        self._opening = asyncio.Lock()
+        self._own_deps: Opened[Any] | None = None
+
+    @property
+    def known(self) -> Mapping[str, Tool] | None:
+        """The run's tools, once they were opened."""
+        return self._tools
+
+    @property
+    def at_hand(self) -> Mapping[str, Tool] | None:
+        """The run's tools, if they are available without waiting."""
+        return None if self._opening.locked() else self._tools
+
+    async def tools(self) -> Mapping[str, Tool]:
+        """Return the run's tools in this process; connects to its tool servers at the first call."""
+        if self.at_hand is not None:
+            return self.at_hand
+        async with self._opening:
+            if self._tools is None:
+                self._source, self._tools = await self._opened(self._journal.state.mcp_servers)
+        return self._tools
+
+    async def aclose(self) -> None:
+        """Disconnect from the tool servers."""
+        if self._source is not None:
+            await self._source.aclose()
+
+    def python_tools(self) -> dict[str, Tool]:
+        """Return the tools that need no server."""
+        tools = self._host.registry.resolve(self._agent())
+        own = of_run(tools, lambda: self._journal.state)
+        return with_retrieval(own, self._journal.rules, self._host.log.artifacts)
+
+    async def deps(self) -> Any:
+        """Open what the code of the run depends on, at the first call. Raises `ConfigError`."""
+        deps = self._host.registry.deps
+        if not deps.of_each_run:
+            return await deps.shared()
+        if self._own_deps is None:
+            self._own_deps = deps.of_run(RunContext(facts_of(self._journal.state), None))
+        return await self._own_deps.value()
+
+    async def close_deps(self) -> None:
+        """Close what was opened for the code of this run alone."""
+        if self._own_deps is not None:
+            await self._own_deps.aclose()
+
+    async def prepare(self, effect: Prepare) -> Command:
+        """Return the command that prepares the run, or says why it cannot be prepared."""
+        number = effect.refresh
+        try:
+            found = self.resolved(await (self._listed_again() if number else self.tools()))
+            if not number:
+                found = await self._instructed(await self._remembered(found))
+        except ToolSourceUnavailable as error:
+            return PreparationFailed(error_type="tool_source_unavailable", message=str(error), refresh=number)
+        except FoldlogError as error:
+            return PreparationFailed(error_type="config_error", message=str(error), refresh=number)
+        return msgspec.structs.replace(found, refresh=number)
+
+    async def look_up(self) -> Command:
+        """Return the command with the stored knowledge that fits the run's input."""
+        try:
+            return KnowledgeRead(await hydration.look_up(self._host, self._journal.state))
+        except FoldlogError as error:
+            return PreparationFailed(error_type="config_error", message=str(error))
+
+    def resolved(self, tools: Mapping[str, Tool]) -> ToolsResolved:
+        """Return what the run is prepared with. Raises `ConfigError`."""
+        rules = self._journal.rules
+        if self._journal.state.kind != "agent":
+            return ToolsResolved(tools=(), model="")
+        for name in rules.models:
+            provider, model = self._host.registry.provider(name)
+            provider.check(model)
+        if self._journal.state.submitted is not None:
+            capabilities.check(self._host.registry.provider, self._journal.state.submitted.config, rules)
+        self._host.registry.price_book()
+        budget_check.check(self._host.registry, rules)
+        offered = [tool.spec for tool in tools.values() if is_offered(tool.spec, self._journal.state, rules)]
+        unknown = rules.hitl_tools - {spec.name for spec in offered}
+        if unknown:
+            raise ConfigError(
+                f"hitl_tools names {min(unknown)!r}, which agent {self._journal.state.agent!r} does not have"
+            )
+        specs = tuple(expose(spec, rules.injected_tool_args) for spec in offered)
+        window = budget_check.window_tokens(self._host.registry, rules)
+        return ToolsResolved(tools=specs, model=rules.model, window_tokens=window)
+
+    async def _remembered(self, found: ToolsResolved) -> ToolsResolved:
+        limit = self._journal.rules.context.history_messages_max
+        hydrated = await hydration.recall(self._host, self._journal.state, limit)
+        return msgspec.structs.replace(found, hydrated=hydrated)
+
+    async def _instructed(self, found: ToolsResolved) -> ToolsResolved:
+        """Add the instructions from the agent's function, if it has one."""
+        agent = self._agent()
+        if not isinstance(agent, Agent) or agent.config.instructions_function is None:
+            return found
+        run = RunContext(facts_of(self._journal.state), await self.deps())
+        text = await self._host.registry.instructions(agent, run)
+        submitted = self._journal.state.submitted
+        suffix = submitted.overrides.get("instructions_suffix") if submitted is not None else None
+        return msgspec.structs.replace(found, instructions="\n\n".join(filter(None, (text, suffix))))
+
+    async def _listed_again(self) -> Mapping[str, Tool]:
+        """List the tools again, with the servers of the refresh; new connections open before the old ones close."""
+        refresh = self._journal.state.refresh
+        servers = self._journal.state.mcp_servers | (refresh.mcp_servers if refresh is not None else {})
+        async with self._opening:
+            before = self._source
+            self._source, self._tools = await self._opened(servers)
+            if before is not None:
+                await before.aclose()
+        return self._tools
+
+    async def _opened(self, servers: Mapping[str, Any]) -> tuple[ToolSource | None, Mapping[str, Tool]]:
+        tools = self.python_tools()
+        if not servers:
+            return None, tools
+        source = await self._host.registry.tool_sources().open(servers)
+        return source, {**tools, **source.tools}
+
+    def _agent(self) -> Runnable:
+        """Return the run's agent with the configuration that the run stored: this process may have a newer one."""
+        live, submitted = self._host.agent(self._journal.state.agent), self._journal.state.submitted
+        return live.as_stored(submitted.config) if isinstance(live, Agent) and submitted else live
