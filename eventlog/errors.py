@@ -21,6 +21,8 @@ FoldlogError                    catch this to catch every error of foldlog
 ├── RunFailed                   the run ended with an error (error_type, message, usage, steps)
 ├── RunCancelled                the run was cancelled (reason)
 ├── ApprovalError               the approval cannot be answered like this (unknown, answered, invalid)
+├── SignalError                 the signal cannot be sent like this (name, size, schema of the wait)
+│   └── TooManySignals          the run has 1,000 signals that no wait has taken
 └── UnsupportedByExecutor       choose another executor or switch the feature off (feature, executor, remedy)
 """
 
@@ -241,6 +243,17 @@ class RunCancelled(FoldlogError):
 
 class ApprovalError(FoldlogError):
     """An approval cannot be answered like this: unknown id, already answered differently, or an invalid answer."""
+
+
+class SignalError(FoldlogError):
+    """A signal cannot be sent like this: a wrong name, data that is too large, or that its wait refuses.
+
+    Nothing is stored then.
+    """
+
+
+class TooManySignals(SignalError):
+    """So many signals of the run are unread that it takes no more."""
 
 
 class UnsupportedByExecutor(FoldlogError):

@@ -285,6 +285,34 @@ class ApprovalResolved(EventFields, frozen=True, kw_only=True, tag="approval_res
     token: str = ""
 
 
+WaitKind = Literal["sleep", "signal"]
+
+
+class WaitStarted(EventFields, frozen=True, kw_only=True, tag="wait_started"):
+    """A running call waits: until `until` (Unix seconds; null: without a limit), or for a signal of this `name`.
+
+    `wait_id` names the wait within its call. `schema` is the JSON Schema of the signal's data, null for any data.
+    """
+
+    type: ClassVar[Literal["wait_started"]] = "wait_started"
+    wait_id: str
+    kind: WaitKind
+    name: str = ""
+    until: float | None = None
+    schema: dict[str, Json] | None = None
+
+
+class WaitEnded(EventFields, frozen=True, kw_only=True, tag="wait_ended"):
+    """A wait is over, and its call runs again. `data`, `key` and `by` are those of the signal that was received."""
+
+    type: ClassVar[Literal["wait_ended"]] = "wait_ended"
+    wait_id: str
+    outcome: Literal["elapsed", "received", "timed_out"]
+    data: Json = None
+    key: str = ""
+    by: str = ""
+
+
 class Context(EventFields, frozen=True, kw_only=True, tag="context"):
     """The prompt's history was cut, summarised or compacted."""
 
@@ -705,7 +733,7 @@ class Parked(EventFields, frozen=True, kw_only=True, tag="parked"):
     """The run waits without a worker; its epoch is over. `timer_id` and `due_at` are for reason timer."""
 
     type: ClassVar[Literal["parked"]] = "parked"
-    reason: Literal["approval", "unverifiable", "timer", "manual", "budget", "child", "policy"]
+    reason: Literal["approval", "unverifiable", "wait", "timer", "manual", "budget", "child", "policy"]
     timer_id: str = ""
     due_at: float | None = None
 
@@ -777,6 +805,25 @@ class MessageQueued(EventFields, frozen=True, kw_only=True, tag="message_queued"
 
     type: ClassVar[Literal["message_queued"]] = "message_queued"
     content: str
+
+
+class SignalReceived(EventFields, frozen=True, kw_only=True, tag="signal_received"):
+    """A signal was sent to the run; it is kept until a wait for its name takes it. A key is stored once for a name."""
+
+    type: ClassVar[Literal["signal_received"]] = "signal_received"
+    name: str
+    data: Json = None
+    key: str = ""
+    by: str = ""
+
+
+class SignalDropped(EventFields, frozen=True, kw_only=True, tag="signal_dropped"):
+    """The oldest unread signal of this name does not fit the schema of the wait that met it. `problem` says why."""
+
+    type: ClassVar[Literal["signal_dropped"]] = "signal_dropped"
+    name: str
+    problem: str
+    key: str = ""
 
 
 class PauseRequested(EventFields, frozen=True, kw_only=True, tag="pause_requested"):
@@ -963,6 +1010,8 @@ Observable = (
     | ToolResult
     | ApprovalRequested
     | ApprovalResolved
+    | WaitStarted
+    | WaitEnded
     | Context
     | MessageInjected
     | Budget
@@ -1003,6 +1052,8 @@ Engine = (
     | ChildReady
     | TimerFired
     | MessageQueued
+    | SignalReceived
+    | SignalDropped
     | PauseRequested
     | CancelRequested
     | ApprovalRevoked
@@ -1026,6 +1077,8 @@ StreamEvent = (
     | McpProgress
     | ApprovalRequested
     | ApprovalResolved
+    | WaitStarted
+    | WaitEnded
     | Context
     | MessageInjected
     | Budget

@@ -36,12 +36,14 @@ from .events import (
     Reasoning,
     ReplyState,
     ResultRecorded,
+    SignalReceived,
     StoredEvent,
     SummaryMade,
     Text,
     ToolCall,
     ToolResult,
     Unknown,
+    WaitEnded,
 )
 from .ports import Artifacts
 
@@ -57,6 +59,8 @@ LARGE_FIELDS: dict[type[EventFields], str] = {
     ToolResult: "result",
     Custom: "data",
     Memoized: "value",
+    WaitEnded: "data",
+    SignalReceived: "data",
     LateOutcome: "result",
     ResultRecorded: "result",
     PlannerToolReturned: "result",

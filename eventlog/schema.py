@@ -26,6 +26,7 @@ VOLATILE = frozenset(
         "lease_s",
         "retry_at",
         "started_at",
+        "until",
         # random values
         "sha256",
         "token",

@@ -131,6 +131,11 @@ def question_mark(name: str) -> str:
     return f"question {name}"
 
 
+def wait_mark(wait_id: str) -> str:
+    """Return the key of a wait in a call's `marks`."""
+    return f"wait {wait_id}"
+
+
 def recording_key(tool_name: str, arguments: dict[str, Any]) -> str:
     """Return the key under which a fork looks up a recorded result for a call."""
     return f"{tool_name} {canonical_json(arguments).decode()}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..eventlog.events import ApprovalRequested, ToolsRefreshRequested
+from ..eventlog.events import ApprovalRequested, ToolsRefreshRequested, WaitKind
 from .run_state import RunState
 
 
@@ -20,6 +20,16 @@ class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
     retry_at: float | None = None
     children: tuple[str, ...] = ()
     slot: str | None = None
+
+
+class PendingWait(msgspec.Struct, frozen=True, kw_only=True):
+    """A wait of a tool call, for a time or for a signal of this name. `until` is in Unix seconds, null for no limit."""
+
+    tool_call_id: str
+    tool_name: str
+    kind: WaitKind
+    name: str = ""
+    until: float | None = None
 
 
 class PendingModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +62,9 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     model: PendingModel | None = None
     calls: tuple[PendingCall, ...] = ()
     approvals: tuple[ApprovalRequested, ...] = ()
+    waits: tuple[PendingWait, ...] = ()
+    unread: tuple[str, ...] = ()
+    """The names of the signals that no wait has taken, oldest first."""
     children: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
     """Queued messages, in the order in which they will be injected."""
@@ -97,6 +110,14 @@ def pending_of(state: RunState) -> Pending:
             if call.result is None and state.step_open
         ),
         approvals=tuple(approval.request for approval in state.pending_approvals),
+        waits=tuple(
+            PendingWait(
+                tool_call_id=call.id, tool_name=call.name, kind=wait.kind, name=wait.name, until=wait.until
+            )
+            for call in state.waiting_calls
+            if (wait := call.open_wait) is not None
+        ),
+        unread=tuple(signal.event.name for signal in state.signals),
         children=tuple(state.open_children),
         messages=tuple(state.queue),
         refresh=state.refresh,

@@ -17,6 +17,7 @@ from ..eventlog.events import (
     Parked,
     RalphIteration,
     ResultRecorded,
+    SignalReceived,
     Status,
     Submitted,
     TokenIssued,
@@ -24,6 +25,8 @@ from ..eventlog.events import (
     ToolResult,
     ToolSpec,
     ToolsRefreshRequested,
+    WaitEnded,
+    WaitStarted,
 )
 from ..eventlog.parts import FilePart
 from .id_set import IdSet
@@ -55,6 +58,29 @@ class ApprovalState(msgspec.Struct):
             evidence=[],
             result=None,
         )
+
+
+class WaitState(msgspec.Struct):
+    """One wait of a call, and its end once there is one."""
+
+    started: WaitStarted
+    order: int
+    """How many waits the calls of the step had begun before it."""
+    ended: WaitEnded | None = None
+    sent_at: float | None = None
+    """When the signal that ended it was stored, in Unix seconds."""
+
+
+class UnreadSignal(msgspec.Struct):
+    """A signal that ended no wait yet, and when it was stored, in Unix seconds."""
+
+    event: SignalReceived
+    at: float
+
+
+def signal_key(name: str, key: str) -> str:
+    """Return what `RunState.signal_keys` has of a signal with a key."""
+    return f"{name}:{key}"
 
 
 class CallState(msgspec.Struct):
@@ -92,12 +118,22 @@ class CallState(msgspec.Struct):
     """The values of the call's memoized parts, by name."""
     memo_evidence: dict[str, list[dict[str, Any]]] = {}
     """The artifacts that those parts stored, by the same names."""
+    waits: dict[str, WaitState] = {}
+    """By `wait_id`, in the order in which they started; all but the last are over."""
     result: ToolResult | None = None
+
+    @property
+    def open_wait(self) -> WaitStarted | None:
+        """The wait that the call is in."""
+        if not self.waits:
+            return None
+        latest = next(reversed(self.waits.values()))
+        return latest.started if latest.ended is None else None
 
     @property
     def attempt(self) -> int:
         """The current or next attempt: 1, 2, ..."""
-        return self.failures + self.asks + self.doubts + 1
+        return self.failures + self.asks + self.doubts + len(self.waits) + 1
 
 
 class ModelCallState(msgspec.Struct):
@@ -316,6 +352,12 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     """The usage of the children that are over, with their descendants."""
     inner_cost_usd: str | None = "0"
     queue: list[str] = []
+    signals: list[UnreadSignal] = []
+    """The signals that ended no wait yet, oldest first."""
+    signal_count: int = 0
+    """How many signals were stored."""
+    signal_keys: dict[str, int] = {}
+    """By the name and key of a signal that was stored with a key, its number: 1 for the run's first."""
     todos: list[Todo] = []
     """The to-do list of the run, oldest first.
 
@@ -453,6 +495,12 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
         if self.paused is not None:
             return "paused"
         return "running" if self.epoch else "queued"
+
+    @property
+    def waiting_calls(self) -> list[CallState]:
+        """The calls of the open step that are in a wait, the one whose wait started first before the others."""
+        waiting = [call for call in self.calls.values() if call.open_wait is not None]
+        return sorted(waiting, key=lambda call: next(reversed(call.waits.values())).order)
 
     @property
     def pending_approvals(self) -> list[ApprovalState]:

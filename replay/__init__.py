@@ -26,7 +26,7 @@ from .traces.archive import (
 from .traces.trace import Trace, find_run, load_trace, trace_of
 
 if typing.TYPE_CHECKING:
-    from .parity.inputs import Answer, Cancel
+    from .parity.inputs import Answer, Cancel, WaitEnd
     from .parity.parity import ParityReport, ParityViolation, assert_parity, check_parity
     from .replaying.replaying import Divergence, Point, Replay, replay, state_at
     from .rerunning.recorded import rerun
@@ -53,6 +53,7 @@ __all__ = [
     "SimulationReport",
     "Trace",
     "Violation",
+    "WaitEnd",
     "Watch",
     "align",
     "assert_parity",
@@ -89,6 +90,7 @@ _LOADED_LATER = {
     "Point": "replaying.replaying",
     "Replay": "replaying.replaying",
     "SimulationReport": "simulation",
+    "WaitEnd": "parity.inputs",
     "assert_parity": "parity.parity",
     "check_parity": "parity.parity",
     "replay": "replaying.replaying",

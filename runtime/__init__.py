@@ -19,14 +19,14 @@ if typing.TYPE_CHECKING:
     from .executors.local import LocalExecutor
     from .executors.worker import Worker
     from .forks.plan import ForkPlan, PlannedCall, PlannedNode
-    from .handle import RunHandle, RunResult
+    from .handle import RunHandle, RunResult, SentSignal
     from .options import RunOptions
     from .ports.evidence import Evidence
     from .ports.executor import CAPABILITIES, Executor
     from .ports.files import File
     from .ports.outputs import OutputRefused
     from .ports.settings import ModelSettings
-    from .ports.tools import Answer, ChildFailed, Retryable, ToolFailed
+    from .ports.tools import Answer, ChildFailed, Retryable, Signal, ToolFailed
     from .runtime import Runtime
     from .tools.context import ArtifactRef, ToolContext
     from .tools.decorator import tool
@@ -61,6 +61,8 @@ __all__ = [
     "RunResult",
     "Runtime",
     "Scored",
+    "SentSignal",
+    "Signal",
     "Stop",
     "Swarm",
     "ToolContext",
@@ -99,6 +101,8 @@ _LOADED_LATER = {
     "RunResult": "handle",
     "Runtime": "runtime",
     "Scored": "core.loop.config",
+    "SentSignal": "handle",
+    "Signal": "ports.tools",
     "Stop": "agents.loop_config",
     "Swarm": "agents",
     "ToolContext": "tools.context",

@@ -20,12 +20,23 @@ from ..projections.messages import Message
 from ..projections.money import plus_cost
 from ..projections.outcome import Outcome, fold_stored
 from ..projections.pending import Pending, pending_of
-from ..projections.run_state import RunState
+from ..projections.run_state import RunState, signal_key
 from .agents.registry import Registry
 from .core.answers import check_answer, check_answered, check_pending, given_arguments, given_json
-from .core.commands import Command, Inject, IssueToken, Pause, RefreshTools, Resolve, Resume, RevokeTokens
+from .core.commands import (
+    Command,
+    Inject,
+    IssueToken,
+    Pause,
+    RefreshTools,
+    Resolve,
+    Resume,
+    RevokeTokens,
+    SendSignal,
+)
 from .core.decide import take
 from .core.turn import Turn
+from .core.waits import check_signal
 from .journal.cancel import cancel_family
 from .journal.family import ancestors, family_of
 from .journal.journal import DECISIONS_MAX, Journal, following
@@ -57,6 +68,13 @@ class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
     steps: int
     reason: str = ""
     cost_usd: str | None = None
+
+
+class SentSignal(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored signal: the run's first has the `number` 1. `is_new`: it was not sent with this key before."""
+
+    number: int
+    is_new: bool
 
 
 class Namespace(Protocol):
@@ -268,6 +286,24 @@ class RunHandle(Generic[OutputT]):
         )
         return await self._answer(answer)
 
+    async def signal(self, name: str, data: Any = None, *, key: str = "", by: str = "") -> SentSignal:
+        """Send a signal to this run: a wait for its name takes it, whether it is open already or comes later.
+
+        `data` is JSON. A signal with a `key` is stored once for its name, however often it is sent; one without is
+        another signal each time. Raises `SignalError`, `RunFinished`, `RunNotFound`.
+        """
+        command = SendSignal(name=_text("the name of a signal", name), data=given_json(data), key=key, by=by)
+        journal, place = await self._journal(), signal_key(name, key)
+        known = bool(key) and place in journal.state.signal_keys
+        try:
+            if not known:
+                await self._send(command, journal=journal, refuse_finished=True)
+        except RunFinished:
+            if not key or place not in journal.state.signal_keys:  # else another sender was first
+                raise
+        state = journal.state
+        return SentSignal(number=state.signal_keys[place] if key else state.signal_count, is_new=not known)
+
     async def issue_token(self, approval_id: str, *, expires_s: float = TOKEN_EXPIRY_S, by: str = "") -> str:
         """Return a resume token: its holder may answer the approval, once, within `expires_s` (default: a day).
 
@@ -385,6 +421,8 @@ class RunHandle(Generic[OutputT]):
         append = self._runtime.log.clock.new_id()
         for _ in range(DECISIONS_MAX):
             state = journal.state
+            if isinstance(command, SendSignal) and not state.closed:
+                check_signal(state, command)
             if isinstance(command, Resolve):
                 check_answer(state, journal.rules, command, self._runtime.log.clock.now())
             if state.closed:

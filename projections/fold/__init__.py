@@ -17,7 +17,7 @@ from ...eventlog.errors import LogCorrupted
 from ...eventlog.events import Claimed, Offloaded, StoredEvent, Unknown
 from ...eventlog.offload import outline_of
 from ..run_state import RunState
-from . import calls, children, conversation, lifecycle, planning, steps
+from . import calls, children, conversation, lifecycle, planning, steps, waits
 from .counting import count_broken
 
 __all__ = ["FOLDS", "apply", "check_epoch", "evolve", "fold_commit"]
@@ -73,6 +73,10 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.McpProgress: calls.count_event,
     events.Custom: calls.count_event,
     events.ResultRecorded: calls.keep_recorded,
+    events.WaitStarted: waits.start_wait,
+    events.WaitEnded: waits.end_wait,
+    events.SignalReceived: waits.receive_signal,
+    events.SignalDropped: waits.drop_signal,
     events.ApprovalRequested: calls.request_approval,
     events.ApprovalResolved: calls.resolve_approval,
     events.ApprovalRevoked: calls.revoke_approval,

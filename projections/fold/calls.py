@@ -117,7 +117,13 @@ def resolve_approval(state: RunState, event: ApprovalResolved) -> None:
     if approval is None or not approval.pending:
         return
     approval.resolution = event
-    if state.parked is not None and state.parked.reason in {"approval", "unverifiable", "budget", "child"}:
+    if state.parked is not None and state.parked.reason in {
+        "approval",
+        "unverifiable",
+        "budget",
+        "wait",
+        "child",
+    }:
         state.parked = None
     if approval.request.kind == "budget" and event.decision == "approved":
         _raise_ceiling(state.spent, approval.request.arguments.get("budget"), event.arguments)

@@ -40,6 +40,8 @@ from ...eventlog.events import (
     ToolCall,
     ToolResult,
     Usage,
+    WaitEnded,
+    WaitStarted,
 )
 from ...eventlog.schema import VOLATILE
 from ...projections.fold import apply
@@ -53,8 +55,8 @@ ENVELOPE = frozenset(EventFields.__struct_fields__)
 JOINED = frozenset({"offset"})
 """Fields that have no meaning for joined text."""
 
-IMPLIED_PAUSES = frozenset({"approval", "unverifiable"})
-"""Pauses that the canonical form leaves out: approvals imply them, or they are recovery."""
+IMPLIED_PAUSES = frozenset({"approval", "unverifiable", "wait"})
+"""Pauses that the canonical form leaves out: approvals and waits imply them, or they are recovery."""
 
 CallPlace = tuple[int | None, str]
 """A call within its run: its step and its index in the reply. A node counts as a call, with its name as the index.
@@ -78,7 +80,15 @@ _ENGINE = (ChildReturned, Evaluated, ModelRequested, OutputMade, Submitted)
 """Engine events that are read for the canonical form, but are not part of it."""
 _OF_NODES = (ChildFinished, ChildReturned, ChildStarted, Evaluated, Submitted)
 
-_CALL_FAMILIES = (ApprovalRequested, ApprovalResolved, McpProgress, Custom, ToolResult)
+_CALL_FAMILIES = (
+    ApprovalRequested,
+    ApprovalResolved,
+    WaitStarted,
+    WaitEnded,
+    McpProgress,
+    Custom,
+    ToolResult,
+)
 _CHILD_FAMILIES = (ChildStarted, ChildFinished)
 _ADDED = frozenset({"in_parts"})
 """Fields that were added to events. An unset one is omitted, so that the digests of older runs do not change."""

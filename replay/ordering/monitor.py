@@ -34,6 +34,8 @@ from ...eventlog.events import (
     RalphStop,
     Reasoning,
     ReplyState,
+    SignalDropped,
+    SignalReceived,
     Status,
     Step,
     Text,
@@ -41,6 +43,7 @@ from ...eventlog.events import (
     ToolResult,
     ToolStarted,
     Usage,
+    WaitEnded,
     is_terminal,
 )
 from ..canonical.canonical import label_of
@@ -447,12 +450,12 @@ def _r10_resumed(facts: RunFacts, event: Status) -> Iterator[Finding]:
     if event.reason == "budget":
         waiting = {"budget"}
     elif (
-        event.reason in {"", "approval", "unverifiable"}
-        and facts.pause("approval", "unverifiable") is not None
+        event.reason in {"", "approval", "unverifiable", "wait"}
+        and facts.pause("approval", "unverifiable", "wait") is not None
     ):
         kinds = {approval.kind for approval in facts.approvals.values()}
         own = {"unverifiable"}
-        waiting = {"": kinds, "approval": kinds - own, "unverifiable": own}[event.reason]
+        waiting = {"": kinds, "approval": kinds - own, "unverifiable": own, "wait": kinds}[event.reason]
     else:
         return
     for approval_id, approval in facts.approvals.items():
@@ -477,6 +480,32 @@ def _p20(facts: RunFacts, event: Event) -> Iterator[Finding]:
                 f"{event.tool_call_id} starts again while the outcome of its last attempt is unknown",
                 call.started,
             )
+
+
+def _r14(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """Waits of a call: each starts and ends before the next, and before the result; a signal ends one at most."""
+    wait, revision = facts.waits.get(event.tool_call_id or "", (None, 0))
+    match event:
+        case WaitEnded():
+            if wait is None or wait.wait_id != event.wait_id:
+                yield (
+                    f"wait_ended of {event.wait_id} of call {event.tool_call_id}, which is not open",
+                    revision,
+                )
+            elif event.outcome == "received" and not facts.unread[wait.name]:
+                yield f"the wait {event.wait_id} receives a signal {wait.name!r} that was not sent", revision
+        case SignalReceived() if facts.ended is not None:
+            yield "a signal is stored for a run that is over", facts.ended
+        case SignalDropped() if not facts.unread[event.name]:
+            yield f"a signal {event.name!r} is dropped that was not sent", 0
+        case Status(status="resumed", reason="wait") if facts.waits:
+            yield "status(resumed) while a call waits", next(iter(facts.waits.values()))[1]
+        case _:
+            if wait is not None and isinstance(event, (*CALL_FAMILIES, ToolStarted)):
+                yield (
+                    f"{label_of(event)} of call {event.tool_call_id} within its wait {wait.wait_id}",
+                    revision,
+                )
 
 
 def _r13(facts: RunFacts, event: Event) -> Iterator[Finding]:
@@ -541,4 +570,5 @@ _RULES: tuple[tuple[str, Check], ...] = (
     ("R11", _r11),
     ("P20", _p20),
     ("R13", _not_forwarded(_r13)),
+    ("R14", _not_forwarded(_r14)),
 )

@@ -6,6 +6,7 @@ fact has the revision it comes from, so that a violation can name the earlier ev
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 from ...eventlog.events import (
@@ -27,6 +28,8 @@ from ...eventlog.events import (
     RalphIteration,
     RalphStop,
     Reasoning,
+    SignalDropped,
+    SignalReceived,
     Status,
     Step,
     Submitted,
@@ -36,11 +39,21 @@ from ...eventlog.events import (
     ToolResult,
     ToolStarted,
     Usage,
+    WaitEnded,
+    WaitStarted,
     is_terminal,
 )
 from ...runtime.core.rules import Rules
 
-CALL_FAMILIES = (ApprovalRequested, ApprovalResolved, McpProgress, Custom, ToolResult)
+CALL_FAMILIES = (
+    ApprovalRequested,
+    ApprovalResolved,
+    WaitStarted,
+    WaitEnded,
+    McpProgress,
+    Custom,
+    ToolResult,
+)
 """Events that belong to the tool call that they name, if any; so do forwarded and child events."""
 
 # The stages of a model reply's commit, in order (R10). The first event after the reply closes it.
@@ -97,6 +110,10 @@ class RunFacts:
         self.approval_index = -1
         self.result_at: tuple[float, int] | None = None
         self.approvals: dict[str, ApprovalFacts] = {}
+        self.waits: dict[str, tuple[WaitStarted, int]] = {}
+        """The open waits, by their calls, each with its revision."""
+        self.unread: Counter[str] = Counter()
+        """How many signals of each name no wait has taken."""
         self.pauses: list[tuple[str, int]] = []
         self.lapsed_pauses = 0
         self.owes: tuple[str, int] | None = None
@@ -118,7 +135,7 @@ class RunFacts:
         """Return the revision of an open pause with one of these reasons (with any, if none is given)."""
         return next((revision for why, revision in self.pauses if not reasons or why in reasons), None)
 
-    def fold(self, event: Event) -> None:
+    def fold(self, event: Event) -> None:  # noqa: C901 - one case each
         """Fold the event in."""
         revision = self.revision = event.revision or self.revision
         if not self.forwarded(event):
@@ -141,12 +158,16 @@ class RunFacts:
                 self.cancelled = self.cancelled or revision
             case MessageQueued():
                 self.queue.append((event.content, revision))
+            case SignalReceived():
+                self.unread[event.name] += 1
+            case SignalDropped():
+                self.unread[event.name] -= 1
             case PlanMade():
                 self.planned = revision
             case _:
                 pass
 
-    def _fold_own(self, event: Event, revision: int) -> None:  # noqa: C901 - one case each
+    def _fold_own(self, event: Event, revision: int) -> None:  # noqa: C901, PLR0912 - one case each
         self.last, self.owes = event, None
         if (
             isinstance(event, (*CALL_FAMILIES, ChildStarted, ChildFinished))
@@ -162,6 +183,10 @@ class RunFacts:
                 self._fold_reply(event, revision)
             case ApprovalRequested() | ApprovalResolved():
                 self._fold_approval(event, revision)
+            case WaitStarted():
+                self.waits[event.tool_call_id or ""] = event, revision
+            case WaitEnded():
+                self._fold_wait_end(event, revision)
             case ToolResult():
                 self._fold_result(event, revision)
             case MessageInjected():
@@ -194,7 +219,7 @@ class RunFacts:
         match event:
             case ToolStarted():
                 call.started = revision
-            case ToolAttemptFailed() | ToolResult() | ApprovalRequested(kind="elicitation"):
+            case ToolAttemptFailed() | ToolResult() | WaitStarted() | ApprovalRequested(kind="elicitation"):
                 call.started = None
             case ApprovalResolved(outcome="retry"):
                 call.started = None
@@ -221,7 +246,7 @@ class RunFacts:
         named = [index for index, (why, _) in enumerate(self.pauses) if why == reason]
         self.pauses.pop(named[-1] if named else -1)
         if not self.approvals:  # one resumption ends all pauses that waited for approvals
-            waiting = [pause for pause in self.pauses if pause[0] in {"approval", "unverifiable"}]
+            waiting = [pause for pause in self.pauses if pause[0] in {"approval", "unverifiable", "wait"}]
             self.lapsed_pauses += len(waiting)
             self.pauses = [pause for pause in self.pauses if pause not in waiting]
 
@@ -248,8 +273,7 @@ class RunFacts:
     def _fold_approval(self, event: ApprovalRequested | ApprovalResolved, revision: int) -> None:
         if isinstance(event, ApprovalResolved):
             self.approvals.pop(event.approval_id, None)
-            if not self.approvals and self.pause("approval", "unverifiable") is not None:
-                self.owes = "resumed", revision
+            self._owe_resumption(revision)
             return
         self.approvals[event.approval_id] = ApprovalFacts(event.kind, event.tool_call_id, revision)
         if event.kind in REPLY_APPROVALS and event.tool_call_id is not None:
@@ -257,6 +281,18 @@ class RunFacts:
             self.stage, self.stage_revision = max(self.stage, APPROVALS), revision
             call = self.calls.get(event.tool_call_id)
             self.approval_index = max(self.approval_index, call.index if call is not None else -1)
+
+    def _fold_wait_end(self, event: WaitEnded, revision: int) -> None:
+        wait, _ = self.waits.pop(event.tool_call_id or "", (None, 0))
+        if wait is not None and event.outcome == "received":
+            self.unread[wait.name] -= 1
+        self._owe_resumption(revision)
+
+    def _owe_resumption(self, revision: int) -> None:
+        """The last answer, or the end of the last wait, ends the pause for it."""
+        waiting = self.approvals or self.waits
+        if not waiting and self.pause("approval", "unverifiable", "wait") is not None:
+            self.owes = "resumed", revision
 
     def _fold_result(self, event: ToolResult, revision: int) -> None:
         call = self.calls.get(event.tool_call_id or "")

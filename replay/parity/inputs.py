@@ -27,6 +27,7 @@ from ...eventlog.events import (
     Step,
     Submitted,
     ToolCall,
+    WaitEnded,
 )
 from ..canonical.structure import Placed, place
 from ..traces.trace import Trace
@@ -71,6 +72,20 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field=
     run: str = ROOT
 
 
+class WaitEnd(msgspec.Struct, frozen=True, kw_only=True, tag="wait", tag_field="type", omit_defaults=True):
+    """What ends the wait `wait` (`signal-paid-0`) of `call` (`step.index`): a signal, or that none came in time.
+
+    The signal is sent once the wait is open, whenever it was sent in the run that the input is taken from.
+    """
+
+    call: str
+    wait: str
+    data: Any = None
+    key: str = ""
+    timed_out: bool = False
+    run: str = ROOT
+
+
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel", tag_field="type", omit_defaults=True):
     """A cancel of the family, as soon as its log has `after` observable events; the first is `status(starting)`."""
 
@@ -78,7 +93,7 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel", tag_field=
     reason: str = ""
 
 
-Input = Message | Pause | Answer | Cancel
+Input = Message | Pause | Answer | WaitEnd | Cancel
 Inputs = tuple[Input, ...]
 
 
@@ -186,6 +201,17 @@ def _input(family: FamilyPlaces, events: list[Event], index: int, event: Event) 
         case ApprovalResolved():
             where = family.approval(event.run_id, event.approval_id)
             return [] if where is None or where.kind == "unverifiable" else [_answer(where, event)]
+        case WaitEnded(outcome="received" | "timed_out"):
+            return [
+                WaitEnd(
+                    run=family.place_of(event.run_id),
+                    call=family.call(event),
+                    wait=event.wait_id,
+                    data=event.data,
+                    key=event.key,
+                    timed_out=event.outcome == "timed_out",
+                )
+            ]
         case _:
             return []
 
@@ -252,9 +278,10 @@ class FamilyPlaces:
             for e in requests
             if (e.tool_call_id, e.step, e.kind) == (asked.tool_call_id, asked.step, asked.kind)
         ]
-        return ApprovalPlace(self.place_of(run_id), self._call(asked), asked.kind, same.index(asked))
+        return ApprovalPlace(self.place_of(run_id), self.call(asked), asked.kind, same.index(asked))
 
-    def _call(self, asked: ApprovalRequested) -> str:
+    def call(self, asked: Event) -> str:
+        """Return the place of the call that an event belongs to, as `1.0`; empty for none."""
         if asked.tool_call_id is None:
             return ""
         labels = [

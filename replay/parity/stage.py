@@ -17,7 +17,7 @@ import msgspec
 
 from ...eventlog.commits import Chain, as_read
 from ...eventlog.errors import ApprovalError, ConfigError, Conflict, LogUnavailable, RunFinished
-from ...eventlog.events import OBSERVABLE, ApprovalRequested, Event, ForkTools, Status
+from ...eventlog.events import OBSERVABLE, ApprovalRequested, Event, ForkTools, Status, WaitStarted
 from ...eventlog.faults import Crash, Fault, FaultyLog, LateAppend, Outage, StaleRead
 from ...eventlog.offload import outline_of
 from ...eventlog.ports import Family, Lease, Log, Subject, WakeWrite
@@ -28,6 +28,7 @@ from ...runtime.core.commands import TimerDue
 from ...runtime.core.decide import take
 from ...runtime.core.postconditions import problem
 from ...runtime.core.turn import Turn
+from ...runtime.core.waits import timer_of
 from ...runtime.driving.host import Host
 from ...runtime.executors.installed import ExecutorFactory
 from ...runtime.journal.journal import Journal, following
@@ -35,7 +36,7 @@ from ...runtime.journal.timers import wakeup_for
 from ...runtime.ports.runnable import Runnable
 from ..traces.trace import Trace, find_run, load_trace
 from .casts import CountedRegistry, Starts, ToolStarts
-from .inputs import ROOT, Answer, ApprovalPlace, Cancel, FamilyPlaces, Input, Inputs, Message, Pause
+from .inputs import ROOT, Answer, ApprovalPlace, Cancel, FamilyPlaces, Input, Inputs, Message, Pause, WaitEnd
 from .live import LiveReader, Unshown
 from .scripts import OnModelCall
 
@@ -348,6 +349,8 @@ class _Stage:
                 where = FamilyPlaces(self._events).approval(event.run_id, event.approval_id)
                 if where is not None:
                     await self._answer(event, where)
+            case WaitStarted():
+                await self._end_wait(event)
             case _:
                 pass
 
@@ -365,7 +368,7 @@ class _Stage:
         answer = answer or _recovery(asked, where)
         try:
             if answer.decision == "timed_out":
-                await self._expire(asked)
+                await self._fire(asked.run_id, APPROVAL_TIMER + asked.approval_id)
             else:
                 await self._resolve(asked, answer)
         except ApprovalError as error:
@@ -375,6 +378,36 @@ class _Stage:
     async def _is_pending(self, asked: ApprovalRequested) -> bool:
         state = await self._runtime.get_run(asked.run_id).state()
         return not state.over and state.approvals[asked.approval_id].pending
+
+    async def _end_wait(self, wait: WaitStarted) -> None:
+        """End a wait as the inputs say; a sleep is over at once."""
+        run = self._runtime.get_run(wait.run_id)
+        state = await run.state()
+        call = state.calls.get(wait.tool_call_id or "")
+        if state.over or call is None or call.open_wait is None or call.open_wait.wait_id != wait.wait_id:
+            return  # a signal was there already, or it is part of the history of a fork
+        timer_id = timer_of(state, call, call.open_wait)
+        if wait.kind == "sleep":
+            await self._fire(wait.run_id, timer_id)
+            return
+        place, label = await self._place(wait.run_id), FamilyPlaces(self._events).call(wait)
+        found = [item for item in self._inputs if isinstance(item, WaitEnd)]
+        given = next(
+            (each for each in found if (each.run, each.call, each.wait) == (place, label, wait.wait_id)), None
+        )
+        if given is None and self._case.end is not None and self._case.end.is_open(wait.run_id):
+            return
+        if given is None:
+            at = f", run={place!r}" if place else ""
+            raise ConfigError(
+                f"the wait {wait.wait_id} of call {label} has no end: "
+                f"add WaitEnd(call={label!r}, wait={wait.wait_id!r}{at}) to the inputs"
+            )
+        if given.timed_out:
+            await self._fire(wait.run_id, timer_id)
+        else:
+            with contextlib.suppress(RunFinished):
+                await run.signal(wait.name, given.data, key=given.key)
 
     async def _resolve(self, asked: ApprovalRequested, answer: Answer) -> None:
         decision = answer.decision
@@ -389,13 +422,13 @@ class _Stage:
             result=answer.result,
         )
 
-    async def _expire(self, asked: ApprovalRequested) -> None:
-        """Expire the approval now, as its timer would."""
-        journal = Journal(self._log, await find_run(self._log, asked.run_id), wait_for_log=True)
+    async def _fire(self, run_id: str, timer_id: str) -> None:
+        """Have the timer of an approval or a wait fire now."""
+        journal = Journal(self._log, await find_run(self._log, run_id), wait_for_log=True)
         await journal.load()
         while not journal.state.over:
             turn = Turn(journal.state, journal.rules, self._log.clock.now())
-            take(turn, TimerDue(APPROVAL_TIMER + asked.approval_id))
+            take(turn, TimerDue(timer_id))
             if not turn.events:
                 return
             cause = journal.state.head.rev + len(turn.events)

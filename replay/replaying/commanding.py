@@ -44,6 +44,7 @@ from ...eventlog.events import (
     Reasoning,
     Released,
     ReplyState,
+    SignalReceived,
     Status,
     SummaryMade,
     Text,
@@ -56,6 +57,8 @@ from ...eventlog.events import (
     ToolsRefreshFailed,
     ToolsRefreshRequested,
     Usage,
+    WaitEnded,
+    WaitStarted,
 )
 from ...eventlog.parts import FilePart
 from ...projections.call_texts import made_file
@@ -87,17 +90,20 @@ from ...runtime.core.commands import (
     Resolve,
     Resume,
     RevokeTokens,
+    SendSignal,
     TimerDue,
     ToolAsked,
     ToolEmitted,
     ToolReturned,
     ToolsResolved,
+    ToolWaits,
 )
 from ...runtime.core.planning import NOT_AVAILABLE
 from ...runtime.core.planning import STEP as PLANNER_STEP
 from ...runtime.core.rules import rules_of_run
 from ...runtime.core.timeouts import scope_of
 from ...runtime.core.tool_calls import call_problem, unfit
+from ...runtime.core.waits import timer_of
 
 EXECUTOR_FAILURES = frozenset(
     {"config_error", "fatal", "payload_too_large", "slot_cycle", "tool_source_unavailable"}
@@ -181,6 +187,12 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             return _unverified(state, event, now)
         case ApprovalResolved():
             return _resolved(event)
+        case WaitStarted():
+            return _waits(state, event)
+        case WaitEnded():
+            return _time_over(state, event)
+        case SignalReceived():
+            return SendSignal(name=event.name, data=event.data, key=event.key, by=event.by)
         case TokenIssued():
             return IssueToken(
                 approval_id=event.approval_id, sha256=event.sha256, expires_at=event.expires_at, by=event.by
@@ -451,6 +463,27 @@ def _asked(state: RunState, event: ApprovalRequested) -> ToolAsked:
         message=str(event.arguments.get("message", "")),
         form=event.arguments.get("schema"),
     )
+
+
+def _waits(state: RunState, event: WaitStarted) -> ToolWaits:
+    call = state.calls.get(event.tool_call_id or "")
+    return ToolWaits(
+        step=event.step or 0,
+        call_id=event.tool_call_id or "",
+        attempt=call.attempt if call is not None else 0,
+        wait_id=event.wait_id,
+        kind=event.kind,
+        name=event.name,
+        until=event.until,
+        form=event.schema,
+    )
+
+
+def _time_over(state: RunState, event: WaitEnded) -> TimerDue | None:
+    """Return the timer behind the end of a wait; a signal ends one within the commit that stores it."""
+    call = state.calls.get(event.tool_call_id or "")
+    wait = call.open_wait if call is not None else None
+    return TimerDue(timer_of(state, call, wait)) if call is not None and wait is not None else None
 
 
 def _is_settled_by_the_core(state: RunState, call: CallState) -> bool:

@@ -15,6 +15,7 @@ import contextlib
 import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from ...eventlog.events import (
     TokenUsage,
     ToolResult,
     ToolSpec,
+    WaitStarted,
 )
 from ...eventlog.files import read_regular
 from ...eventlog.memory import MemoryLog
@@ -385,6 +387,11 @@ class RecordedTool:
             case ApprovalRequested() if not inner:
                 asked = event.arguments
                 await context.ask(asked["message"], asked["schema"], name=asked["name"])
+            case WaitStarted(kind="sleep") if not inner:
+                await context.sleep(until=datetime.fromtimestamp(event.until or 0.0, UTC))
+            case WaitStarted() if not inner:
+                timeout_s = None if event.until is None else max(0.0, event.until - event.at)
+                await context.wait_for(event.name, schema=event.schema, timeout_s=timeout_s)
             case _ if inner:
                 context.emit(msgspec.structs.replace(event, agent_path=inner))
             case McpProgress(tool_name=name) if name == called.call.tool_name:

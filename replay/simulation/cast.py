@@ -315,6 +315,49 @@ async def order(what: str, ctx: ToolContext) -> str:
     return answer.action
 
 
+@tool(effect="pure", timeout_s=None)
+async def announce(name: str, ctx: ToolContext) -> str:
+    """Have a caller send a signal while this runs, before any call waits for it; twice, as it does not trust itself."""
+    world, run = WORLD.get(), ctx.run_id
+    await asyncio.wait({world.say_once(f"{run} {name}", lambda: world.signal(run, name, "early"))})
+    await asyncio.wait({world.say_once(f"{run} {name} again", lambda: world.signal(run, name, "early"))})
+    return "announced"
+
+
+@tool(effect="idempotent")
+async def expect(name: str, times: int, ctx: ToolContext) -> list[Any]:
+    """Wait for signals, one after the other, then act on them."""
+    ctx.progress(1, 2)
+    signals = [await ctx.wait_for(name) for _ in range(times)]
+    WORLD.get().effects.append(("expect", ctx.idempotency_key))
+    return [signal.data if signal is not None else None for signal in signals]
+
+
+@tool(effect="idempotent")
+async def hope(name: str, for_s: float, ctx: ToolContext) -> bool:
+    """Wait for a signal, but not for ever."""
+    return await ctx.wait_for(name, timeout_s=for_s) is not None
+
+
+@tool(effect="unsafe")
+async def dispatch(name: str, ctx: ToolContext) -> str:
+    """Wait for a time and for a signal, then act, once."""
+    await ctx.sleep(minutes=1)
+    await ctx.wait_for(name)
+    await asyncio.sleep(0.1)
+    WORLD.get().effects.append(("dispatch", ctx.idempotency_key))
+    return "sent"
+
+
+@tool(effect="pure")
+async def nap(for_s: float, ctx: ToolContext) -> str:
+    """Sleep twice: here, and without a worker."""
+    await ctx.sleep(1)
+    ctx.progress(1, 2)
+    await ctx.sleep(for_s)
+    return "rested"
+
+
 @tool(effect="pure")
 async def wait(for_: str) -> str:
     """Wait for the gate."""

@@ -48,6 +48,7 @@ from ...eventlog.events import (
     Parked,
     Prepared,
     Released,
+    SignalReceived,
     Status,
     Step,
     StoredEvent,
@@ -57,6 +58,7 @@ from ...eventlog.events import (
     ToolCall,
     ToolResult,
     ToolStarted,
+    WaitStarted,
     is_terminal,
 )
 from ...eventlog.ports import Stored
@@ -225,8 +227,9 @@ def _starts(world: World) -> Iterator[str]:
         started = sum(isinstance(event, ToolStarted) for event in events)
         retries = sum(isinstance(event, ApprovalResolved) and event.outcome == "retry" for event in events)
         asked = sum(isinstance(event, ApprovalRequested) and event.kind == QUESTION for event in events)
+        waited = sum(isinstance(event, WaitStarted) for event in events)
         times = sum((start.run, start.call) == (run, call) for start in world.starts)
-        if times > min(started, 1 + retries + asked):
+        if times > min(started, 1 + retries + asked + waited):
             yield f"P4 unsafe {call} of {run} was started {times} times"
 
 
@@ -302,6 +305,12 @@ def _replies(world: World) -> Iterator[str]:
                 ]
                 if decisions != [reply.answer]:
                     yield f"P9 {reply.about} was answered with {reply.answer}, stored is {decisions}"
+            case "signal":
+                times = sum(
+                    isinstance(e, SignalReceived) and f"{e.name} {e.key}" == reply.about for e in events
+                )
+                if times != (reply.answer == "ok"):
+                    yield f"P9 {reply.about!r} was sent to {reply.run}, answered {reply.answer!r}, stored {times} times"
             case "cancel":
                 yield from _cancel_reply(reply, events, world)
 

@@ -31,14 +31,19 @@ from .cast import (
     a_model,
     a_scene,
     an_agent,
+    announce,
     calls,
     crowd,
     decide_on,
     deploy,
+    dispatch,
     draw,
     engrave,
+    expect,
+    hope,
     ink,
     inquire,
+    nap,
     order,
     outdate,
     pay,
@@ -50,7 +55,7 @@ from .cast import (
     wire,
     wired,
 )
-from .world import Job, World
+from .world import ANSWER_S, Job, World
 
 Stage = Callable[[World], list[Job]]
 
@@ -192,6 +197,39 @@ def unsafe_questions(world: World) -> list[Job]:
     world.decide = decide_on
     replies = calls(("order", {"what": "a"}), ("order", {"what": "nowhere"})), says("done")
     return [Job(an_agent(world, "unsafe_questions", *replies, extra=[order]), "question")]
+
+
+@scenario
+def slept(world: World) -> list[Job]:
+    """Calls that wait for a time, beside one that does not, in a run and in a run within a call."""
+    an_agent(world, "inner", calls(("nap", {"for_s": 40.0})), says("inner answer"), extra=[nap])
+    first = calls(("nap", {"for_s": 60.0}), ("look", {"at": "b"}), ("nap", {"for_s": 20.0}))
+    replies = first, calls(("delegate", {"to": "inner"})), says("done")
+    return [Job(an_agent(world, "slept", *replies, extra=[nap]), "question")]
+
+
+@scenario
+def signalled(world: World) -> list[Job]:
+    """Calls that wait for signals, which come before, at and after their waits, some more than once."""
+    world.decide = decide_on
+    first: list[Call] = [("announce", {"name": "paid"}), ("look", {"at": "a"}), ("deploy", {"to": "b"})]
+    second: list[Call] = [
+        ("expect", {"name": "paid", "times": 2}),
+        ("expect", {"name": "sent", "times": 1}),
+        ("deploy", {"to": "c"}),
+    ]
+    replies = calls(*first), calls(*second), says("done")
+    agent = an_agent(world, "signalled", *replies, extra=[announce, expect], hitl_tools=["deploy"])
+    return [Job(agent, "question")]
+
+
+@scenario(compared=False)
+def signals_raced(world: World) -> list[Job]:
+    """Signals that come as the time of their waits is over; and a call that waits and must not act twice."""
+    first: list[Call] = [("hope", {"name": "paid", "for_s": ANSWER_S}), ("dispatch", {"name": "go"})]
+    second: list[Call] = [("hope", {"name": "paid", "for_s": 2 * ANSWER_S}), ("announce", {"name": "paid"})]
+    replies = calls(*first), calls(*second), says("done")
+    return [Job(an_agent(world, "signals_raced", *replies, extra=[announce, dispatch, hope]), "question")]
 
 
 @scenario(compared=False)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal, cast
 
@@ -14,7 +14,17 @@ import msgspec
 
 from ...eventlog.commits import Commit, decode
 from ...eventlog.errors import ApprovalError, FoldlogError, RunFinished
-from ...eventlog.events import ApprovalRequested, ApprovalResolved, Event, Status, StoredEvent, is_terminal
+from ...eventlog.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    Event,
+    SignalReceived,
+    Status,
+    StoredEvent,
+    WaitEnded,
+    WaitStarted,
+    is_terminal,
+)
 from ...eventlog.faults import Fault
 from ...eventlog.memory import MemoryLog
 from ...eventlog.memory.snapshots import MemorySnapshots
@@ -84,7 +94,7 @@ class CallerReply(msgspec.Struct, frozen=True):
     The answer is `ok` or a status if it was carried out, `no` if it was refused, empty if the outcome is unknown.
     """
 
-    kind: Literal["inject", "cancel", "resolve"]
+    kind: Literal["inject", "cancel", "resolve", "signal"]
     run: str
     about: str
     answer: str
@@ -261,6 +271,34 @@ class World:
                 raise
         self.replies.append(CallerReply("inject", run, text, answer))
 
+    async def signal(self, run: str, name: str, key: str) -> None:
+        """Send a signal with this key, from one process after another, until one is answered."""
+        answer = ""
+        while not answer:
+            sender = self.person()
+            try:
+                await sender.does(sender.runtime().get_run(run).signal(name, name, key=key))
+                answer = "" if sender.dead.is_set() else "ok"
+            except RunFinished:
+                answer = "no"
+            except FoldlogError:
+                pass  # the log was away
+            if not answer:
+                await self.clock.sleep(ANSWER_S)
+        self.replies.append(CallerReply("signal", run, f"{name} {key}", answer))
+
+    async def _end_wait(self, run: str, wait: WaitStarted) -> None:
+        """Send the signal that a call waits for, unless one is there that ends the wait."""
+        await asyncio.sleep(ANSWER_S)
+        events = self.events_of(run)
+        sent = sum(isinstance(event, SignalReceived) and event.name == wait.name for event in events)
+        waits = [e for e in events if isinstance(e, WaitStarted) and e.name == wait.name]
+        received = sum(
+            isinstance(e, WaitEnded) and e.outcome == "received" and _is_end_of(e, waits) for e in events
+        )
+        if sent == received and not any(isinstance(e, WaitEnded) and _is_end_of(e, [wait]) for e in events):
+            await self.signal(run, wait.name, f"{wait.tool_call_id} {wait.wait_id}")
+
     async def cancel(self, run: str, reason: str, person: Process) -> None:
         """Cancel a run and its descendants as a caller."""
         answer = ""
@@ -286,7 +324,7 @@ class World:
         return bool(paused) and (paused[-1].status, paused[-1].reason) == ("paused", "manual")
 
     async def answer_approvals(self) -> None:
-        """Answer every approval as operators do, `ANSWER_S` after it was requested."""
+        """Answer every approval as operators do, and send what calls wait for, `ANSWER_S` after it was requested."""
         asked: set[str] = set()
         async for stored in self.log.events.follow(Shard(0)):
             for event in decode(stored.data).events:
@@ -294,6 +332,8 @@ class World:
                     asked.add(event.approval_id)
                     for _ in range(1 + self.people_twice):
                         self.outside(self._answer(stored.subject.id, event))
+                if isinstance(event, WaitStarted) and event.kind == "signal":
+                    self.outside(self._end_wait(stored.subject.id, event))
 
     async def _answer(self, run: str, request: ApprovalRequested) -> None:
         """Answer an approval; repeat it from a new process if the first dies or gets no reply."""
@@ -467,3 +507,7 @@ class _WatchedModel:
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def _is_end_of(end: WaitEnded, waits: Sequence[WaitStarted]) -> bool:
+    return any((end.tool_call_id, end.wait_id) == (each.tool_call_id, each.wait_id) for each in waits)

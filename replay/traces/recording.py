@@ -42,6 +42,7 @@ from ...eventlog.events import (
     ToolResult,
     ToolSpec,
     Usage,
+    WaitStarted,
 )
 from ...eventlog.names import child_run_id
 from ...projections.call_texts import made_file
@@ -395,6 +396,7 @@ def _calls(events: list[Event]) -> Iterator[tuple[tuple[int, int], RecordedCall]
             if isinstance(e, McpProgress | Custom | ChildStarted | ChildFinished)
             or e.agent_path != path
             or _is_question(e)
+            or isinstance(e, WaitStarted)
         )
         result = results[-1] if results else None
         yield (event.step or 0, index), RecordedCall(call=event, shown=shown, result=result)

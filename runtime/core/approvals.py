@@ -13,17 +13,14 @@ from ...eventlog.events import (
     REPLY_APPROVALS,
     ApprovalRequested,
     ApprovalResolved,
-    Status,
-    TimerFired,
     TokenIssued,
     TokenRevoked,
 )
 from ...eventlog.names import digest_of
 from ...projections.run_state import ApprovalState, CallState, RunState
 from ..ports.tools import Answer, AnswerAction
-from . import timeouts
+from . import waits
 from .commands import IssueToken, Resolve, RevokeTokens, ToolReturned
-from .effects import ExpireApproval
 from .policy import verdict_on
 from .rules import Rules
 from .turn import Turn
@@ -201,27 +198,23 @@ def revoke_tokens(turn: Turn, command: RevokeTokens) -> None:
 def _resolved(turn: Turn, approval: ApprovalState, resolution: ApprovalResolved) -> None:
     request = approval.request
     turn.add(msgspec.structs.replace(resolution, step=request.step, tool_call_id=request.tool_call_id))
-    if not turn.state.pending_approvals and turn.state.paused in {"approval", "unverifiable", "budget"}:
-        turn.add(Status(status="resumed", reason=turn.state.paused))
+    waits.resume(turn)
 
 
-def expiry(state: RunState) -> ExpireApproval | None:
-    """Return the first expiry to wait for while the run is driven; a parked run has a timer in the log instead."""
+def timers_of(state: RunState) -> list[tuple[str, float]]:
+    """Return the timers of the pending approvals that expire: the id and the time of each, in Unix seconds."""
     if not state.approvals:
-        return None
+        return []
     requests = [approval.request for approval in state.pending_approvals]
-    ends = [(each.expires_at, each.approval_id) for each in requests if each.expires_at is not None]
-    return ExpireApproval(at=min(ends)[0], approval_id=min(ends)[1]) if ends else None
+    return [
+        (APPROVAL_TIMER + each.approval_id, each.expires_at)
+        for each in requests
+        if each.expires_at is not None
+    ]
 
 
 def timer_due(turn: Turn, timer_id: str) -> None:
-    """Handle a fired timer: the one that the run is parked on, or the expiry of an approval."""
-    parked = turn.state.parked
-    if parked is not None and parked.reason == "timer" and parked.timer_id == timer_id:
-        turn.add(TimerFired(timer_id=timer_id))
-        if timer_id.startswith(timeouts.TIMER):
-            timeouts.expired_by_timer(turn, timer_id)
-        return
+    """End the time of an approval, if it is still pending."""
     approval = turn.state.approvals.get(timer_id.removeprefix(APPROVAL_TIMER))
     if approval is not None and approval.pending:
         _timed_out(turn, approval)

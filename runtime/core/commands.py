@@ -14,6 +14,7 @@ from ...eventlog.events import (
     TokenUsage,
     ToolSpec,
     ToolStatus,
+    WaitKind,
 )
 from ...eventlog.parts import FilePart
 from ...projections.messages import CallRequest
@@ -123,6 +124,31 @@ class ToolAsked(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     message: str
     form: dict[str, Any] | None = None
+
+
+class ToolWaits(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt ended with a wait; the next attempt finds under `wait_id` what it came to.
+
+    `until` is in Unix seconds, null for no limit; `form` is the JSON Schema of a signal's data, null for any.
+    """
+
+    step: int
+    call_id: str
+    attempt: int
+    wait_id: str
+    kind: WaitKind
+    name: str = ""
+    until: float | None = None
+    form: dict[str, Any] | None = None
+
+
+class SendSignal(msgspec.Struct, frozen=True, kw_only=True):
+    """Send a signal to the run."""
+
+    name: str
+    data: Any = None
+    key: str = ""
+    by: str = ""
 
 
 class MemoMade(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,6 +328,8 @@ Command = (
     | MemoMade
     | ToolReturned
     | ToolAsked
+    | ToolWaits
+    | SendSignal
     | ChildSpawned
     | ChildEnded
     | ParkForChildren

@@ -35,8 +35,10 @@ from . import (
     planning,
     steps,
     timeouts,
+    timers,
     tool_calls,
     tool_refresh,
+    waits,
 )
 from .commands import (
     BelowReady,
@@ -63,12 +65,14 @@ from .commands import (
     Resolve,
     Resume,
     RevokeTokens,
+    SendSignal,
     Tick,
     TimerDue,
     ToolAsked,
     ToolEmitted,
     ToolReturned,
     ToolsResolved,
+    ToolWaits,
 )
 from .effects import Effect, LookUp, Prepare
 from .model_request import PLANNER
@@ -159,6 +163,10 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             tool_calls.memoized(turn, command)
         case ToolAsked():
             tool_calls.asked(turn, command)
+        case ToolWaits():
+            tool_calls.waits_for(turn, command)
+        case SendSignal():
+            waits.receive(turn, command)
         case ChildSpawned(call_id=None):
             coordination.node_started(turn, command)
         case ChildSpawned():
@@ -172,7 +180,7 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
         case EvaluationReturned():
             coordination.evaluated(turn, command)
         case TimerDue():
-            approvals.timer_due(turn, command.timer_id)
+            timers.due(turn, command.timer_id)
         case Tick():
             pass
         case Expired():

@@ -82,10 +82,13 @@ class Expire(msgspec.Struct, frozen=True, kw_only=True):
     step: int
 
 
-class ExpireApproval(msgspec.Struct, frozen=True, kw_only=True):
-    """Wait for an approval to expire, at `at` (Unix seconds), while the run goes on; ends in `TimerDue`."""
+class AwaitTimer(msgspec.Struct, frozen=True, kw_only=True):
+    """Wait for a timer that is due at `at` (Unix seconds), of an approval or a wait, while the run goes on.
 
-    approval_id: str
+    Ends in `TimerDue`.
+    """
+
+    timer_id: str
     at: float
 
 
@@ -99,5 +102,5 @@ Effect = (
     | Evaluate
     | WaitUntil
     | Expire
-    | ExpireApproval
+    | AwaitTimer
 )

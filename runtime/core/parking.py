@@ -28,7 +28,7 @@ def may_park(turn: Turn) -> bool:
 
 def _waits(state: RunState, call: CallState) -> bool:
     approval = state.approvals.get(call.approval_id or "")
-    if approval is not None and approval.pending:
+    if call.open_wait is not None or (approval is not None and approval.pending):
         return True
     tool = state.tools.get(call.name)
     again = tool is not None and tool.effect != "unsafe" and tool.timeout_s is None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -37,9 +37,10 @@ from ...projections.messages import CallRequest
 from ...projections.retrieval import OFFLOADED, of_others
 from ...projections.run_state import CallState, RunState
 from ..ports.schema_problems import value_problem
+from . import waits
 from .approvals import UNVERIFIABLE, approval_metadata, awaits_approval, request_approval
 from .arguments import parse_arguments, split_arguments
-from .commands import ChildEnded, ChildSpawned, MemoMade, ToolAsked, ToolEmitted, ToolReturned
+from .commands import ChildEnded, ChildSpawned, MemoMade, ToolAsked, ToolEmitted, ToolReturned, ToolWaits
 from .effects import CallTool, Effect, VerifyCall, WaitUntil
 from .model_calls import is_quota_used_up
 from .offloading import artifact_id
@@ -104,7 +105,7 @@ def startable(state: RunState, calls: Mapping[str, CallState], now: float) -> It
 
 def _cleared(state: RunState, call: CallState) -> bool:
     """Return whether the call waits for nothing but time and locks."""
-    if call.orphaned or call_problem(state, call) is not None:
+    if call.orphaned or call.open_wait is not None or call_problem(state, call) is not None:
         return False
     approval = state.approvals.get(call.approval_id or "")
     if approval is None:
@@ -343,6 +344,14 @@ def asked(turn: Turn, question: ToolAsked) -> None:
         turn.add(Status(status="paused", reason="approval"))
 
 
+def waits_for(turn: Turn, wait: ToolWaits) -> None:
+    """An attempt ended with a wait; the call runs again after it."""
+    call = _open_call(turn, wait.step, wait.call_id)
+    if call is None or call.orphaned or wait.attempt != call.attempt or wait.wait_id in call.waits:
+        return
+    waits.start(turn, call, wait)
+
+
 def _open_call(turn: Turn, step: int, call_id: str) -> CallState | None:
     call = turn.state.calls.get(call_id) if step == turn.state.step and turn.state.step_open else None
     return call if call is not None and call.result is None else None
@@ -492,9 +501,16 @@ def settle(turn: Turn) -> bool:
         if call.result is None:
             _settle(turn, call)
     open_calls = [c for c in state.calls.values() if c.result is None]
-    if open_calls and all(awaits_approval(turn, c) for c in open_calls):
-        turn.add(Parked(reason=UNVERIFIABLE if turn.state.paused == UNVERIFIABLE else "approval"))
+    if open_calls and all(c.open_wait is not None or awaits_approval(turn, c) for c in open_calls):
+        turn.add(Parked(reason=_parking_reason(turn.state)))
     return not open_calls
+
+
+def _parking_reason(state: RunState) -> Literal["approval", "unverifiable", "wait"]:
+    """Name what the run is paused for first; of several reasons one is enough, since each of them ends the parking."""
+    if state.paused == UNVERIFIABLE:
+        return UNVERIFIABLE
+    return "wait" if state.paused == "wait" else "approval"
 
 
 def _settle(turn: Turn, call: CallState) -> None:

@@ -35,7 +35,7 @@ from ...eventlog.events import CancelRequested, ToolStarted
 from ...eventlog.ports import Write
 from ...projections.fold import apply
 from ...projections.run_state import RunState
-from ..core import approvals, timeouts
+from ..core import timeouts, timers
 from ..core.commands import (
     Claim,
     Command,
@@ -49,12 +49,12 @@ from ..core.commands import (
 )
 from ..core.decide import advance, pending, take, unsafe_starts
 from ..core.effects import (
+    AwaitTimer,
     CallModel,
     CallTool,
     Effect,
     Evaluate,
     Expire,
-    ExpireApproval,
     LookUp,
     Prepare,
     RunNode,
@@ -213,7 +213,7 @@ class Driver:
         await self.clock.sleep(after_s)
         self._parking = None
         tasks = self._tasks.items()
-        going_on = [e for e, task in tasks if not task.done() and not isinstance(e, ExpireApproval)]
+        going_on = [e for e, task in tasks if not task.done() and not isinstance(e, AwaitTimer)]
         if going_on and not self._inbox and all(self.children.waits(effect) for effect in going_on):
             self.post(ParkForChildren())
 
@@ -420,7 +420,7 @@ class Driver:
 
     def _launch(self, *, leaving: bool = False) -> None:
         """Start the pending effects; `leaving`: only unsafe calls whose start is stored."""
-        ends = timeouts.expiry(self.state, self.journal.rules), approvals.expiry(self.state)
+        ends = timeouts.expiry(self.state, self.journal.rules), timers.next_timer(self.state)
         effects: tuple[Effect, ...] = pending(self.state, self.clock.now())
         effects = (*effects, *(end for end in ends if end is not None))
         self._forget_all_but(effects)
@@ -439,10 +439,10 @@ class Driver:
         self._tidy_step = step
         for effect, task in [*self._tasks.items()]:
             over = isinstance(effect, _OF_A_STEP) and effect.step < step
-            if (over or isinstance(effect, ExpireApproval)) and effect not in wanted:
+            if (over or isinstance(effect, AwaitTimer)) and effect not in wanted:
                 if task.done():
                     del self._tasks[effect]
-                elif isinstance(effect, (Expire, ExpireApproval)):
+                elif isinstance(effect, (Expire, AwaitTimer)):
                     task.cancel()
 
     async def _perform(self, effect: Effect) -> None:
@@ -476,16 +476,16 @@ class Driver:
                 await self.children.run_node(effect)
             case Evaluate():
                 self.post(await self._evaluate(effect))
-            case WaitUntil() | ExpireApproval() | Expire():
+            case WaitUntil() | AwaitTimer() | Expire():
                 await self._sleep_until(effect.at)
                 self._post_time(effect)
 
-    def _post_time(self, effect: WaitUntil | ExpireApproval | Expire) -> None:
+    def _post_time(self, effect: WaitUntil | AwaitTimer | Expire) -> None:
         match effect:
             case WaitUntil():
                 self.post(Tick())
-            case ExpireApproval():
-                self.post(TimerDue(approvals.APPROVAL_TIMER + effect.approval_id))
+            case AwaitTimer():
+                self.post(TimerDue(effect.timer_id))
             case Expire():
                 if timeouts.is_over(self.state, self.journal.rules, self.clock.now()):
                     self.post(Expired(scope=effect.scope, step=effect.step))
@@ -498,21 +498,13 @@ class Driver:
         value: Any = None
         problem: str | None = None
         try:
-            value = as_json(await self._value_of(effect))
+            value = as_json(await self._preparation.evaluate(effect))
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 raise
             logger.info("function %s of %s failed", effect.name, self.state.agent, exc_info=True)
             problem = sound(f"{type(error).__name__}: {error}")
         return EvaluationReturned(name=effect.name, ordinal=effect.ordinal, value=value, error=problem)
-
-    async def _value_of(self, effect: Evaluate) -> Any:
-        """What a function gives: of an agent, whether a validator refuses its output."""
-        agent = self._agent()
-        if not isinstance(agent, Agent):
-            return await agent.evaluate(effect.name, effect.argument)
-        run = RunContext(facts_of(self.state), await self._open_deps())
-        return await self.host.registry.refusal_of(agent, effect.name, effect.argument, run)
 
     async def _verify(self, effect: VerifyCall) -> None:
         if await self._has_deps():

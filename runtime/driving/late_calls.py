@@ -17,15 +17,15 @@ from ...eventlog.events import LateOutcome
 from ...eventlog.ports import Subject
 from ...projections.run_state import RunState
 from ..agents.secrets import Veil
-from ..core import approvals
+from ..core.approvals import UNVERIFIABLE
 from ..core.commands import Command, ModelReplied, ToolReturned
 from ..core.effects import (
+    AwaitTimer,
     CallModel,
     CallTool,
     Effect,
     Evaluate,
     Expire,
-    ExpireApproval,
     LookUp,
     Prepare,
     RunNode,
@@ -149,9 +149,9 @@ def is_unsettled(state: RunState, effect: Effect) -> bool:
             if call is None or call.result is not None or effect.attempt != call.attempt:
                 return False
             approval = state.approvals.get(call.approval_id or "")
-            is_asked = approval is not None and approval.request.kind == approvals.UNVERIFIABLE
+            is_asked = approval is not None and approval.request.kind == UNVERIFIABLE
             return call.started > 0 or not is_asked
-        case ExpireApproval() | Prepare() | LookUp() | WaitUntil() | RunNode() | Evaluate() | Expire():
+        case AwaitTimer() | Prepare() | LookUp() | WaitUntil() | RunNode() | Evaluate() | Expire():
             return False
         case VerifyCall():
             return False

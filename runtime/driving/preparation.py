@@ -17,7 +17,7 @@ from ..agents.agent import Agent
 from ..agents.deps import Opened
 from ..agents.todo import of_run
 from ..core.commands import Command, KnowledgeRead, PreparationFailed, ToolsResolved
-from ..core.effects import Prepare
+from ..core.effects import Evaluate, Prepare
 from ..core.offloading import is_offered, with_retrieval
 from ..journal.journal import Journal
 from ..ports.runnable import Runnable
@@ -101,6 +101,14 @@ class Preparation:
             return KnowledgeRead(await hydration.look_up(self._host, self._journal.state))
         except FoldlogError as error:
             return PreparationFailed(error_type="config_error", message=str(error))
+
+    async def evaluate(self, effect: Evaluate) -> Any:
+        """Return the value of a function of the run; of an agent, why a validator refuses its output, or null."""
+        agent = self._agent()
+        if not isinstance(agent, Agent):
+            return await agent.evaluate(effect.name, effect.argument)
+        run = RunContext(facts_of(self._journal.state), await self.deps())
+        return await self._host.registry.refusal_of(agent, effect.name, effect.argument, run)
 
     def resolved(self, tools: Mapping[str, Tool]) -> ToolsResolved:
         """Return what the run is prepared with. Raises `ConfigError`."""

@@ -13,12 +13,13 @@ from ...eventlog.events import Event, ToolSpec, ToolStatus
 from ...projections.run_state import CallState
 from ..agents.secrets import Veil
 from ..core.approvals import answers_to, effective_arguments
-from ..core.commands import MemoMade, ToolAsked, ToolEmitted, ToolReturned
+from ..core.commands import MemoMade, ToolAsked, ToolEmitted, ToolReturned, ToolWaits
 from ..core.content import Held
 from ..core.effects import CallTool
 from ..core.planning import NOT_AVAILABLE
 from ..core.postconditions import verdict
 from ..core.tool_calls import idempotency_key
+from ..core.waits import signals_of
 from ..ports.evidence import of_result
 from ..ports.files import is_content
 from ..ports.json_values import NotJson, as_json, bounded, seconds_of, sound
@@ -35,7 +36,7 @@ from ..ports.tools import (
     unencodable,
 )
 from ..shared.breakers import Breaker, Refused, tool_breaker
-from ..tools.context import ArtifactRef, CallFacts, ChildOptions, ToolContext
+from ..tools.context import ArtifactRef, CallFacts, ChildOptions, ToolContext, Wait
 from ..tools.decorator import PythonTool
 from ..tools.functions import THREADS, Threads
 from ..tools.run_context import facts_of
@@ -59,7 +60,9 @@ class CallingDriver(ToolDriver, ParentDriver, Protocol):
         ...
 
 
-async def call_tool(driver: CallingDriver, effect: CallTool, call: CallState) -> ToolReturned | ToolAsked:
+async def call_tool(
+    driver: CallingDriver, effect: CallTool, call: CallState
+) -> ToolReturned | ToolAsked | ToolWaits:
     """Perform one attempt. Raises nothing but cancellation: every failure is a command."""
     clock, spec = driver.clock, driver.state.tools[call.name]
     veil = Veil(driver.host.registry.secrets, call.name)
@@ -92,6 +95,8 @@ async def call_tool(driver: CallingDriver, effect: CallTool, call: CallState) ->
             message=veil.hide(context.question.message),
             form=veil.hide(context.question.form),
         )
+    if context.wait is not None and end.status != "timed_out":
+        return _wait(effect, context.wait, veil)
     if isinstance(end.result, Held):
         await store_files(end.result, driver.host.log)
         end = end._replace(result=msgspec.to_builtins(end.result.parts), in_parts=True)
@@ -116,6 +121,19 @@ async def call_tool(driver: CallingDriver, effect: CallTool, call: CallState) ->
     driver.late.outlives(effect, at_work, veil)
     driver.late.report(effect)
     return await doubted(driver, call, veil, returned, at_work=at_work is not None)
+
+
+def _wait(effect: CallTool, wait: Wait, veil: Veil) -> ToolWaits:
+    return ToolWaits(
+        step=effect.step,
+        call_id=effect.call_id,
+        attempt=effect.attempt,
+        wait_id=wait.id,
+        kind=wait.kind,
+        name=wait.name,
+        until=wait.until,
+        form=veil.hide(wait.form),
+    )
 
 
 class _End(NamedTuple):
@@ -150,7 +168,11 @@ async def _end_of(
     except ToolFailed as error:
         return _End(_status_of(error), error.result, str(error), not error.in_doubt, error)
     except (Asked, BaseExceptionGroup) as error:
-        if context.question is None and not isinstance(error, (Asked, ExceptionGroup)):
+        if (
+            context.question is None
+            and context.wait is None
+            and not isinstance(error, (Asked, ExceptionGroup))
+        ):
             raise
         return _End("error", message=_describe(error), certain=_is_certain(error))
     except (Exception, SystemExit) as error:
@@ -228,9 +250,9 @@ def refused_call(effect: CallTool, refused: Refused, now: float) -> ToolReturned
     )
 
 
-async def update_breaker(breaker: Breaker, returned: ToolReturned | ToolAsked, run: str) -> None:
+async def update_breaker(breaker: Breaker, returned: ToolReturned | ToolAsked | ToolWaits, run: str) -> None:
     """Count the outcome of a call; wrong arguments and aborted calls say nothing about the tool."""
-    if isinstance(returned, ToolAsked) or returned.status == "success":
+    if isinstance(returned, (ToolAsked, ToolWaits)) or returned.status == "success":
         await breaker.worked()
     elif verdict(returned.postcondition) == "unverifiable":
         return  # which says nothing about the tool, either
@@ -265,6 +287,7 @@ def _context(
         memos=call.memos,
         memo_evidence=call.memo_evidence,
         answers=answers_to(state, call),
+        waits=signals_of(call),
         marks=call.marks,
         may_ask=bool(effect.step),
         emit_progress=driver.journal.rules.emit_mcp_progress,
@@ -279,6 +302,7 @@ def _context(
         artifacts=veil.over(driver.host.log.artifacts),
         hide=veil.hide_text,
         skip=attempt.skip,
+        clock=driver.clock,
     )
 
 

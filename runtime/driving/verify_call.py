@@ -234,6 +234,7 @@ def _probing(driver: ToolDriver, call: CallState, veil: Veil) -> ToolContext:
         artifacts=veil.over(driver.host.log.artifacts),
         hide=veil.hide_text,
         skip=_drop,
+        clock=driver.clock,
     )
 
 

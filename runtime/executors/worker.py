@@ -29,11 +29,11 @@ from ...eventlog.errors import LogCorrupted, LogUnavailable
 from ...eventlog.names import run_subject
 from ...eventlog.ports import Delivery, Lease, Log, Wakeup
 from ...projections.run_state import RunState
-from ..core.approvals import APPROVAL_TIMER
 from ..core.commands import Command, Leave, TimerDue
 from ..core.decide import take
 from ..core.parking import is_parked_on_child
 from ..core.submission import CHILD
+from ..core.timers import open_timers
 from ..core.turn import Turn
 from ..driving.driver import Driver
 from ..driving.heartbeat import LeaseKeeper
@@ -369,6 +369,4 @@ class Worker:
 
 def _is_due(state: RunState, timer_id: str) -> bool:
     """Return whether the run waits for this timer."""
-    parked = state.parked
-    retry = parked is not None and parked.reason == "timer" and parked.timer_id == timer_id
-    return retry or any(APPROVAL_TIMER + a.request.approval_id == timer_id for a in state.pending_approvals)
+    return any(timer_id == each for each, _ in open_timers(state))

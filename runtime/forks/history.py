@@ -36,6 +36,7 @@ from ...eventlog.events import (
     OutputMade,
     Prepared,
     ResultRecorded,
+    SignalReceived,
     Status,
     Step,
     StoredEvent,
@@ -286,12 +287,12 @@ def _open_step(own: Sequence[StoredEvent | Unknown]) -> int | None:
 
 
 def _rewound(kept: list[StoredEvent | Unknown]) -> list[StoredEvent | Unknown]:
-    """Return the events back to the core's last decision between two steps, plus the messages queued since then."""
+    """Return the events up to the core's last decision between two steps, plus the messages and signals since."""
     queued: list[StoredEvent | Unknown] = []
     kept = list(kept)
-    while kept and isinstance(kept[-1], (*_BOUNDARY, MessageQueued)):
+    while kept and isinstance(kept[-1], (*_BOUNDARY, MessageQueued, SignalReceived)):
         last = kept.pop()
-        if isinstance(last, MessageQueued):
+        if isinstance(last, (MessageQueued, SignalReceived)):
             queued.append(last)
     end = kept[-1] if kept else None
     called = (

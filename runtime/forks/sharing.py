@@ -52,6 +52,8 @@ from ...eventlog.events import (
     Released,
     ReplyState,
     ResultRecorded,
+    SignalDropped,
+    SignalReceived,
     SlotsUpdated,
     Status,
     Step,
@@ -70,6 +72,8 @@ from ...eventlog.events import (
     ToolStarted,
     Unknown,
     Usage,
+    WaitEnded,
+    WaitStarted,
 )
 
 Sharing = Literal["history", "reply", "start", "answer", "child", "life", "driving"]
@@ -107,6 +111,8 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
         case PlannerReplied() | PlannerToolReturned() | PlanMade() | OutputRejected() | OutputMade():
             return "history"
         case Context() | CutBegun() | SummaryMade() | Budget() | MessageQueued() | MessageInjected():
+            return "history"
+        case WaitStarted() | WaitEnded() | SignalReceived() | SignalDropped():
             return "history"
         case Evaluated() | RalphIteration() | RalphStop() | Offloaded() | Unknown():
             return "history"

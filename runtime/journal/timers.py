@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 
 from ...eventlog.ports import Log, Timer, Wakeup
-from ..core.approvals import APPROVAL_TIMER
 from ..core.commands import TimerDue
+from ..core.timers import open_timers
 from .journal import Journal
 from .outages import through_outages
 
@@ -28,19 +28,9 @@ def wakeup_for(journal: Journal, **changes: object) -> Wakeup:
 
 
 def owed_timers(journal: Journal) -> list[Timer]:
-    """Return the timers that a run waits for: its retry, and the expiry of its approvals."""
+    """Return the timers that a run waits for: its retry, and the ends of its approvals and waits."""
     state = journal.state
-    timers: list[Timer] = []
-    if state.over:
-        return timers
-    parked = state.parked
-    if parked is not None and parked.reason == "timer" and parked.due_at is not None:
-        timers.append(_timer(journal, parked.timer_id, parked.due_at))
-    for approval in state.pending_approvals:
-        request = approval.request
-        if request.expires_at is not None:
-            timers.append(_timer(journal, APPROVAL_TIMER + request.approval_id, request.expires_at))
-    return timers
+    return [] if state.over else [_timer(journal, timer_id, at) for timer_id, at in open_timers(state)]
 
 
 def _timer(journal: Journal, timer_id: str, due_at: float) -> Timer:

@@ -6,6 +6,7 @@ A `Tool` is a specification and a coroutine. Tool sources (MCP servers) are plug
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, Protocol, TypeGuard
 
@@ -86,8 +87,21 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return self.action == "accept"
 
 
+SIGNAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
+"""What a signal may be called."""
+
+
+class Signal(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal that was sent to the run; `at` is when it was stored, in Unix seconds. `data` is JSON as builtins."""
+
+    data: Any
+    key: str = ""
+    by: str = ""
+    at: float = 0.0
+
+
 class Asked(BaseException):
-    """Ends an attempt whose question waits for an answer. Like a cancellation, it must not be caught."""
+    """Ends an attempt that asks a question or waits. Like a cancellation, it must not be caught."""
 
 
 class ToolContextPort(Protocol):
@@ -194,6 +208,7 @@ __all__ = [
     "Asked",
     "ChildFailed",
     "Retryable",
+    "Signal",
     "Tool",
     "ToolContextPort",
     "ToolEffect",

@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...eventlog.events import DRAFTS, OBSERVABLE, Custom, Event, McpProgress, Status, Step
+from ...eventlog.events import DRAFTS, OBSERVABLE, Custom, Event, McpProgress, Status, Step, WaitKind
 from ...eventlog.offload import inline_bytes
 from ...eventlog.ports import COMMIT_BYTES_MAX
-from ...projections.call_texts import memo_mark, question_mark
+from ...projections.call_texts import memo_mark, question_mark, wait_mark
 from ..ports.evidence import Evidence, sound_evidence
 from ..ports.json_schema import check_output_schema
 from ..ports.json_values import NotJson, StructT, as_json, as_stored, sound
 from ..ports.runnable import is_runnable
-from ..ports.tools import Answer, Asked, ToolFailed
+from ..ports.tools import SIGNAL_NAME, Answer, Asked, Signal, ToolFailed
 from .run_context import DepsT, RunContext, RunFacts
 
 if TYPE_CHECKING:
+    from ...eventlog.clock import Clock
     from ...eventlog.ports import Artifacts
     from ..ports.runnable import Runnable
 
@@ -51,6 +54,8 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
     answers: Mapping[str, Answer] = {}
     marks: Mapping[str, tuple[int, int]] = {}
     """The call's position when a part was done, or a question asked (`CallState.marks`)."""
+    waits: Mapping[str, Signal | None] = {}
+    """The outcomes of the waits of earlier attempts, by their ids; null for a time that is over."""
     may_ask: bool = True
     emit_progress: bool = True
 
@@ -70,13 +75,27 @@ class Question(msgspec.Struct, frozen=True):
     form: dict[str, Any] | None
 
 
+class Wait(msgspec.Struct, frozen=True):
+    """A wait that an attempt ends with; `until` is in Unix seconds, null for no limit."""
+
+    id: str
+    kind: WaitKind
+    name: str = ""
+    until: float | None = None
+    form: dict[str, Any] | None = None
+
+
+SLEEP_IN_PLACE_S = 10.0
+"""A shorter sleep holds its worker: parking and taking up again would take longer than it saves (ADR 0009)."""
+
+
 class ToolContext(RunContext[DepsT]):
     """One attempt at one tool call. Methods that emit never block, and may be called from any thread of the process.
 
     Events and drafts emitted after the call has returned are dropped, and counted in `dropped`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each thing that a call may do
         self,
         call: CallFacts,
         *,
@@ -86,6 +105,7 @@ class ToolContext(RunContext[DepsT]):
         remember: Callable[[str, Any, Sequence[ArtifactRef]], Awaitable[None]],
         artifacts: Artifacts,
         skip: Callable[[int, int], None],
+        clock: Clock,
         hide: Callable[[str], str] = str,
     ) -> None:
         super().__init__(call.run, deps)
@@ -105,6 +125,9 @@ class ToolContext(RunContext[DepsT]):
         self._answers, self._may_ask, self._asked = call.answers, call.may_ask, 0
         self.question: Question | None = None
         """The question that ended the attempt. For executors."""
+        self._clock, self._waits, self._begun_waits = clock, call.waits, dict[tuple[str, str], int]()
+        self.wait: Wait | None = None
+        """The wait that ended the attempt. For executors."""
         self.evidence: list[ArtifactRef] = []
         """The artifacts of this attempt, including those of parts that were done before, in order."""
         self.begun = False
@@ -221,11 +244,70 @@ class ToolContext(RunContext[DepsT]):
         if not self._may_ask:
             raise _misused("questions are not available while planning")
         self._check_open("ask")
-        if self.question is None:
+        if self.question is None and self.wait is None:
             question = Question(key, message, _form(schema))
             _check_size("a question", len(msgspec.json.encode(question)))
             self.question = question
         raise Asked
+
+    async def sleep(
+        self,
+        seconds: float = 0.0,
+        *,
+        minutes: float = 0.0,
+        hours: float = 0.0,
+        days: float = 0.0,
+        until: datetime | None = None,
+    ) -> None:
+        """Wait for a time, or until an aware `datetime`.
+
+        A sleep of up to ten seconds holds its worker. For a longer one, and for one `until` a time, the attempt ends
+        here, the run waits without a worker, and once the time is over the call is run again from its beginning: what
+        comes before is done again, unless it is in a `memo`. Raises `ToolFailed` for a negative time, and in a planner.
+        """
+        now = self._clock.now()
+        at = _due(now, seconds + 60 * minutes + 3_600 * hours + 86_400 * days, until)
+        if until is None and at - now <= SLEEP_IN_PLACE_S:
+            await self._clock.sleep(at - now)
+        else:
+            self._wait("sleep", "", at, None)
+
+    async def wait_for(
+        self, name: str, *, schema: Mapping[str, Any] | None = None, timeout_s: float | None = None
+    ) -> Signal | None:
+        """Wait for a signal of this name, sent by `RunHandle.signal`; null if none came in time.
+
+        A signal that came before is taken at once, the oldest first. Otherwise the attempt ends here, the run waits
+        without a worker, and the call is run again from its beginning, as for a question. Data that does not fit
+        `schema`, a JSON Schema, is refused where it is sent. Raises `ToolFailed` for a wrong name, schema or time, and
+        in a planner.
+        """
+        if not SIGNAL_NAME.fullmatch(_text("the name of a signal", name)):
+            raise _misused(f"a signal is named by letters, digits, '.', '_' and '-', not {name!r:.60}")
+        form = None if schema is None else _schema(schema)
+        until = None if timeout_s is None else _due(self._clock.now(), timeout_s, None)
+        return self._wait("signal", self._hide(name), until, form)
+
+    def _wait(
+        self, kind: WaitKind, name: str, until: float | None, form: dict[str, Any] | None
+    ) -> Signal | None:
+        """Return what the wait came to, or end the attempt with it."""
+        wait_id = self._next_wait(kind, name)
+        if wait_id in self._waits:
+            self._skip(*self._marks.get(wait_mark(wait_id), (0, 0)))
+            return copy.deepcopy(self._waits[wait_id])
+        if not self._may_ask:
+            raise _misused("waits are not available while planning")
+        self._check_open("wait")
+        if self.wait is None and self.question is None:
+            self.wait = Wait(wait_id, kind, name, until, form)
+        raise Asked
+
+    def _next_wait(self, kind: str, name: str) -> str:
+        """Return the id of the attempt's next wait of this kind and name: the same in every attempt."""
+        number = self._begun_waits.get((kind, name), 0)
+        self._begun_waits[kind, name] = number + 1
+        return f"{kind}-{name}-{number}" if name else f"{kind}-{number}"
 
     async def artifact(self, data: bytes, media_type: str = "application/octet-stream") -> ArtifactRef:
         """Store bytes under their digest, and list them in the call's result (`metadata.evidence`).
@@ -298,16 +380,32 @@ def _text(what: str, value: object) -> str:
     return sound(value)
 
 
-def _form(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if schema is None:
-        return None
+def _schema(schema: object, what: str = "the schema of a signal") -> dict[str, Any]:
     if not isinstance(schema, Mapping):
-        raise _misused(f"the form of a question must be a JSON Schema, not {schema!r:.60}")
+        raise _misused(f"{what} must be a JSON Schema, not {schema!r:.60}")
     try:
         form: dict[str, Any] = as_json(dict(schema))
         check_output_schema(form)
     except ValueError as error:  # NotJson is one
-        raise _misused(f"the form of a question must be a JSON Schema: {error}") from None
+        raise _misused(f"{what} must be a JSON Schema: {error}") from None
+    return form
+
+
+def _due(now: float, after_s: float, until: object) -> float:
+    """Return when a wait ends, in Unix seconds. Raises `ToolFailed` for an invalid time."""
+    if until is not None:
+        if not isinstance(until, datetime) or until.tzinfo is None:
+            raise _misused(f"a wait ends at a datetime with a time zone, not {until!r:.60}")
+        return until.timestamp()
+    if not 0 <= after_s < math.inf:
+        raise _misused(f"a wait takes a number of seconds that is not negative, not {after_s!r:.60}")
+    return now + after_s
+
+
+def _form(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if schema is None:
+        return None
+    form = _schema(schema, "the form of a question")
     if form.get("type", "object") != "object":
         raise _misused(
             f"the form of a question must be a JSON Schema of an object, not of type {form['type']!r}"

@@ -44,7 +44,7 @@ from tests.cli.commands import Project
 COMMANDS = {
     (): {"run", "worker", "agents", "runs", "approvals", "log", "doctor", "schema", "tools", "demo"},
     ("agents",): {"check"},
-    ("runs",): {"list", "show", "stream", "drive", "cancel", "inject", "pause", "resume"},
+    ("runs",): {"list", "show", "stream", "drive", "cancel", "inject", "signal", "pause", "resume"},
     ("approvals",): {"list", "show", "approve", "reject", "token"},
     ("approvals", "token"): {"issue", "revoke"},
     ("log",): {"up", "down", "status"},

@@ -154,6 +154,10 @@ def test_runs_can_be_paused_told_something_and_resumed_from_other_processes(
     running.until("waiting for a worker")
     run = project.only_run()
     assert project.run("runs", "inject", run, "by the way").code == 0
+    sent = project.run("runs", "signal", run, "paid", "--data", '{"eur": 40}', "--key", "evt_17")
+    assert (sent.code, "signal 1 is stored" in sent.out) == (0, True)
+    assert "as before" in project.run("runs", "signal", run, "paid", "--key", "evt_17").out
+    assert project.run("runs", "signal", run, "no name").code == 1
     assert project.run("runs", "pause", run).code == 0
     ready(start, "w1")
     running.until("paused (manual)")
@@ -162,6 +166,9 @@ def test_runs_can_be_paused_told_something_and_resumed_from_other_processes(
     ended = running.end()
     assert ended.code == 0
     assert "message: by the way" in ended.err
+    assert project.run("runs", "signal", run, "paid", "--data", "{").code == 2
+    too_late = project.run("runs", "signal", run, "paid", "--data", '{"eur": 40}', "--key", "k")
+    assert (too_late.code, "is over (completed)" in too_late.error) == (1, True)
     late = project.run("runs", "inject", run, "too late")
     assert late.code == 1
     assert "is over (completed)" in late.error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 from unittest import mock
 
@@ -819,6 +820,39 @@ def _sealed(body: dict[str, Any]) -> bytes:
     return data[:-1] + b',"sum":"' + sha256(data).hexdigest()[:16].encode() + b'"}'
 
 
+async def waited(world: World) -> None:
+    """A call sleeps, and waits for signals: one was there before, one is refused, one does not come in time."""
+
+    @tool(effect="idempotent")
+    async def chase(ctx: ToolContext) -> list[Any]:
+        """Chase a payment."""
+        await ctx.sleep(until=datetime(2026, 1, 1, tzinfo=UTC))
+        await ctx.sleep(days=3)
+        schema = {"type": "object", "required": ["eur"]}
+        signals = [await ctx.wait_for("paid", schema=schema, timeout_s=3600) for _ in range(3)]
+        return [signal and signal.data for signal in signals]
+
+    agent = world.agent("chaser", calls(("wait", {}), ("chase", {})), says("done"), more=(chase,))
+    async with world.runtime() as rt:
+        run = await rt.start(agent, "question")
+        await world.entered.wait()
+        await run.signal("paid", {"usd": 1}, key="a", by="bank")
+        await run.signal("paid", {"eur": 1}, key="b", by="bank")
+        world.go.set()
+        await parked(world, run)
+    world.clock.ahead_s = 4 * 86_400.0
+    async with world.runtime() as rt:
+        await rt.drive(run.run_id)
+        again = rt.get_run(run.run_id)
+        await until(again, lambda event: getattr(event, "wait_id", "") == "signal-paid-1")
+        await again.signal("paid", {"eur": 2}, by="bank")
+        await until(again, lambda event: getattr(event, "wait_id", "") == "signal-paid-2")
+    world.clock.ahead_s = 5 * 86_400.0
+    async with world.runtime() as rt:
+        await rt.drive(run.run_id)
+        await end(rt.get_run(run.run_id))
+
+
 SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
     scenario.__name__: scenario
     for scenario in (
@@ -854,5 +888,6 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         beside_the_log,
         thoughtful,
         with_files,
+        waited,
     )
 }

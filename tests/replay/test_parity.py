@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from foldlog.eventlog import ConfigError, Event, MemoryLog, UnsupportedByExecutor
-from foldlog.eventlog.events import McpProgress, Status, Text, TextReset, TokenUsage, Usage
+from foldlog.eventlog.events import McpProgress, Status, Text, TextReset, TokenUsage, ToolResult, Usage
 from foldlog.eventlog.faults import CrashAt, LostAck
 from foldlog.replay import load_trace
 from foldlog.replay.canonical.canonical import canonical
 from foldlog.replay.parity.fault_spec import describe, parse_faults
-from foldlog.replay.parity.inputs import Answer, Cancel, Input, Message, Pause, inputs_of
+from foldlog.replay.parity.inputs import Answer, Cancel, Input, Message, Pause, WaitEnd, inputs_of
 from foldlog.replay.parity.live import as_stored
 from foldlog.replay.parity.parity import ParityViolation, assert_parity, check_parity
 from foldlog.replay.parity.stage import ForkOf
@@ -118,6 +118,33 @@ async def test_questions_of_tools_are_answered_alike_and_a_recording_asks_them_a
     assert list(report.inputs) == inputs
     again = await rerun(report.traces["local"])
     assert canonical(again).digest == canonical(report.traces["durable"]).digest
+
+
+async def test_waits_of_tools_end_alike_and_a_recording_waits_again() -> None:
+    @tool(effect="pure")
+    async def chase(ctx: ToolContext) -> list[Any]:
+        """Chase."""
+        ctx.progress(1)
+        await ctx.sleep(days=3)
+        signals = [await ctx.wait_for("paid", timeout_s=3600) for _ in range(3)]
+        return [signal and signal.data for signal in signals]
+
+    agent = Agent("helper", model="openai:gpt-4o", tools=[chase])
+    inputs = [
+        WaitEnd(call="1.0", wait="signal-paid-0", data={"eur": 1}, key="a"),
+        WaitEnd(call="1.0", wait="signal-paid-1", timed_out=True),
+        WaitEnd(call="1.0", wait="signal-paid-2", data={"eur": 2}),
+    ]
+    script = [calls(call("chase")), says("ok")]
+    report = await check_parity(agent, "question", script=script, inputs=inputs)
+    assert report.equal, report.render()
+    assert list(report.inputs) == inputs
+    (result,) = [e.result for e in report.traces["durable"].events if isinstance(e, ToolResult)]
+    assert result == [{"eur": 1}, None, {"eur": 2}]
+    again = await rerun(report.traces["local"])
+    assert canonical(again).digest == canonical(report.traces["durable"]).digest
+    with pytest.raises(ConfigError, match=r"the wait signal-paid-2 of call 1\.0 has no end: add WaitEnd"):
+        await check_parity(agent, "question", script=script, inputs=inputs[:2])
 
 
 async def test_one_answer_may_stand_for_all_that_have_none_of_their_own() -> None:

@@ -277,13 +277,15 @@ async def test_a_call_whose_outcome_is_in_the_log_needs_no_cluster(tmp_path: Pat
     async def nothing(*_: Any) -> Any:
         raise AssertionError("nothing is stored, and nothing is run")
 
+    log = MemoryLog()
     context = ToolContext(
         call,
         emit=lambda _: None,
         run_child=nothing,
         remember=nothing,
-        artifacts=MemoryLog().artifacts,
+        artifacts=log.artifacts,
         skip=lambda *_: None,
+        clock=log.clock,
     )
     nowhere = KubernetesRunner(
         JobTemplate(image="debian"), configuration=client.Configuration(host="http://127.0.0.1:1")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from foldlog.eventlog.events import ApprovalRequested, ApprovalResolved, TokenRevoked
 from foldlog.projections.fold import apply
-from foldlog.runtime.core.approvals import expiry, token_problem
+from foldlog.runtime.core.approvals import token_problem
 from foldlog.runtime.core.commands import IssueToken, Resolve, RevokeTokens
+from foldlog.runtime.core.timers import next_timer
 
 from .test_core import CLAIM, NOW, PREPARED, Story, given_events, replies
 
@@ -69,6 +70,6 @@ def test_the_approval_that_ends_first_is_waited_for_first() -> None:
         ApprovalRequested(approval_id=name, kind="tool", tool_name="deploy", expires_at=NOW + due_s)
         for name, due_s in (("late", 90.0), ("soon", 30.0))
     ]
-    found = expiry(given_events(*requests))
+    found = next_timer(given_events(*requests))
     assert found is not None
-    assert (found.at, found.approval_id) == (NOW + 30.0, "soon")
+    assert (found.at, found.timer_id) == (NOW + 30.0, "approval-soon")

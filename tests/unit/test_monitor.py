@@ -1,4 +1,4 @@
-"""The monitor (R1 to R11, R13, R25, P20) is silent on legal traces, and names the rule that a broken one breaks."""
+"""The monitor (R1 to R11, R13, R14, R25, P20) is silent on legal traces, and names the rule that another one breaks."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from foldlog.eventlog.events import (
     RalphIteration,
     RalphStop,
     Reasoning,
+    SignalDropped,
+    SignalReceived,
     Status,
     Step,
     Text,
@@ -35,6 +37,8 @@ from foldlog.eventlog.events import (
     ToolResult,
     ToolStarted,
     Usage,
+    WaitEnded,
+    WaitStarted,
 )
 from foldlog.replay import Monitor, Violation, check_trace, trace_of
 
@@ -52,6 +56,7 @@ from .traces import (
     renumbered,
     step_started,
     usage,
+    waiting_trace,
 )
 
 Events = list[Event]
@@ -452,6 +457,48 @@ def r13_queued_behind_the_end() -> Events:
     return insert(events, len(events), MessageQueued(content="too late"))
 
 
+def r14_result_within_a_wait() -> Events:
+    events = waiting_trace().events
+    result = find(events, ToolResult)
+    wait = WaitStarted(
+        step=1, tool_call_id=events[result].tool_call_id, wait_id="signal-paid-2", kind="signal"
+    )
+    return insert(events, result, wait)
+
+
+def r14_second_wait_within_the_first() -> Events:
+    events = waiting_trace().events
+    first = find(events, WaitStarted, wait_id="sleep-0")
+    return insert(events, first + 1, events[find(events, WaitStarted, wait_id="signal-paid-0")])
+
+
+def r14_ended_twice() -> Events:
+    events = waiting_trace().events
+    at = find(events, WaitEnded, wait_id="signal-paid-0")
+    return insert(events, at + 1, events[at])
+
+
+def r14_received_without_a_signal() -> Events:
+    events = waiting_trace().events
+    return without(events, find(events, SignalReceived, key="1"))
+
+
+def r14_one_signal_for_two_waits() -> Events:
+    events = waiting_trace().events
+    return without(events, find(events, SignalReceived, key="2"))
+
+
+def r14_signal_behind_the_end() -> Events:
+    events = waiting_trace().events
+    return insert(events, len(events), SignalReceived(name="paid", key="3"))
+
+
+def r14_dropped_twice() -> Events:
+    events = waiting_trace().events
+    at = find(events, SignalReceived, key="2")
+    return insert(events, at, SignalDropped(name="paid", problem="too late", key="1"))
+
+
 ALONE = [
     r1_no_starting,
     r1_second_starting,
@@ -503,6 +550,13 @@ ALONE = [
     r13_message_out_of_order,
     r13_message_within_a_step,
     r13_queued_behind_the_end,
+    r14_result_within_a_wait,
+    r14_second_wait_within_the_first,
+    r14_ended_twice,
+    r14_received_without_a_signal,
+    r14_one_signal_for_two_waits,
+    r14_signal_behind_the_end,
+    r14_dropped_twice,
 ]
 
 

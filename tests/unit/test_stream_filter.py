@@ -25,6 +25,8 @@ PLAIN = {
     "message_injected",
     "approval_requested",
     "approval_resolved",
+    "wait_started",
+    "wait_ended",
     "budget",
     "error",
     "ralph_iteration",

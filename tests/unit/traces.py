@@ -22,6 +22,7 @@ from foldlog.eventlog.events import (
     Parked,
     RalphIteration,
     RalphStop,
+    SignalReceived,
     Status,
     Step,
     StoredEvent,
@@ -32,6 +33,8 @@ from foldlog.eventlog.events import (
     ToolResult,
     ToolStarted,
     Usage,
+    WaitEnded,
+    WaitStarted,
 )
 from foldlog.eventlog.ports import Stored, Subject
 
@@ -297,6 +300,36 @@ def message_trace(salt: str = "a") -> Family:
     return family
 
 
+def waiting_trace(salt: str = "a") -> Family:
+    """A call that sleeps, and then waits for a signal: one was there before, the next comes while the run is parked."""
+    family = Family(salt)
+    call = family.call(0)
+
+    def started(wait_id: str, **fields: Any) -> WaitStarted:
+        return WaitStarted(step=1, tool_call_id=call, wait_id=wait_id, **fields)
+
+    def ended(wait_id: str, outcome: Any, key: str = "") -> WaitEnded:
+        return WaitEnded(step=1, tool_call_id=call, wait_id=wait_id, outcome=outcome, key=key)
+
+    family.begin()
+    family.claim(1, *step_started(1))
+    family.commit(usage(1), tool_call(1, call, n=0), epoch=1)
+    family.commit(SignalReceived(name="paid", key="1"))
+    sleep = started("sleep-0", kind="sleep", until=2.0)
+    family.commit(sleep, Status(status="paused", reason="wait"), Parked(reason="wait"), epoch=1)
+    family.claim(2, ended("sleep-0", "elapsed"), Status(status="resumed", reason="wait"))
+    paid = started("signal-paid-0", kind="signal", name="paid")
+    family.commit(paid, ended("signal-paid-0", "received", "1"), epoch=2)
+    again = started("signal-paid-1", kind="signal", name="paid")
+    family.commit(again, Status(status="paused", reason="wait"), Parked(reason="wait"), epoch=2)
+    received = ended("signal-paid-1", "received", "2")
+    family.commit(SignalReceived(name="paid", key="2"), received, Status(status="resumed", reason="wait"))
+    family.claim(3)
+    family.commit(tool_result(1, call, 5.0, "paid"), step_completed(1), *step_started(2), epoch=3)
+    family.commit(*final_step(2), epoch=3)
+    return family
+
+
 def cancelled_trace(salt: str = "a", *, commits: int = 5) -> Family:
     """The parallel trace, cancelled behind its n-th commit."""
     family = parallel_trace(salt)
@@ -352,6 +385,7 @@ LEGAL = {
     "children swapped": lambda: child_trace(swapped=True),
     "recovery": recovery_trace,
     "message and pause": message_trace,
+    "waits": waiting_trace,
     "ralph": ralph_trace,
     "cancelled before the claim": lambda: cancelled_trace(commits=1),
     "cancelled in a step": lambda: cancelled_trace(commits=2),

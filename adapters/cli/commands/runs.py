@@ -141,6 +141,39 @@ def inject(
 
 
 @app.command()
+def signal(
+    context: typer.Context,
+    run: RunId,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the signal.")],
+    *,
+    data: Annotated[str | None, typer.Option(metavar="JSON", help="Data of the signal.")] = None,
+    key: Annotated[str, typer.Option(metavar="KEY", help="Store the signal once for this key.")] = "",
+    by: By = "",
+) -> int:
+    """Send a signal to a run, for the tool call that waits for it or will.
+
+    Exit 1 if the run is over, or the signal is refused.
+    """
+    from ..json_options import json_option
+    from ..loops import run_async
+
+    given = json_option("--data", data, an_object=False)
+    return run_async(_signal(settings_of(context), run, name, given, key, by))
+
+
+async def _signal(settings: Settings, run_id: str, name: str, data: object, key: str, by: str) -> int:
+    from ..opening import opened, run_named
+    from ..output.terminal import Screen
+
+    async with opened(settings) as runtime:
+        run_id = await run_named(runtime, run_id)
+        sent = await runtime.get_run(run_id).signal(name, data, key=key, by=by)
+    known = "" if sent.is_new else ", as before"
+    Screen(settings).tell(f"run {run_id}: signal {sent.number} is stored{known}")
+    return OK
+
+
+@app.command()
 def pause(context: typer.Context, run: RunId, *, by: By = "") -> int:
     """Pause a run at its next step."""
     from ..loops import run_async
@@ -505,6 +538,10 @@ def _pending_rows(found: Pending) -> list[list[Cell]]:  # noqa: C901 - one case 
     for call in found.calls:
         attempt = f"attempt {call.attempt}{again(call.retry_at)}{_in_line(call)}"
         rows.append(["tool call", one_line(call.tool_name), attempt])
+    for wait in found.waits:
+        until = "" if wait.until is None else f", until {moment(wait.until)}"
+        rows.append(["wait", wait.name or wait.kind, f"{one_line(wait.tool_name)}{until}"])
+    rows += [["signal", name, "no call has waited for it"] for name in found.unread]
     for approval in found.approvals:
         about = one_line(approval.tool_name or approval.kind)
         rows.append(["approval", approval.approval_id, Exact(approval.arguments, about)])

@@ -30,6 +30,7 @@ from ....eventlog.events import (
     Prepared,
     Reasoning,
     Released,
+    SignalReceived,
     Status,
     Step,
     Submitted,
@@ -39,11 +40,14 @@ from ....eventlog.events import (
     ToolResult,
     ToolStarted,
     Usage,
+    WaitEnded,
+    WaitStarted,
 )
 from ....projections.call_texts import made_file
 from ....projections.content_files import files_in
 from .content import told_files, told_result
 from .escaping import exact, one_line, shown
+from .times import moment
 from .views import ASK, BAD, CALL, DIM, GOOD, Labels, detail_parts, engine_row, tokens, told_cut
 
 
@@ -208,6 +212,17 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
             return row(
                 event.decision, f"{event.approval_id}{by}{note}{edited}", style=ASK, value=event.arguments
             )
+        case WaitStarted():
+            until = "" if event.until is None else f" until {moment(event.until)}"
+            return row("waits", f"for {event.name or 'a time'}{until}", style=ASK)
+        case WaitEnded():
+            by = f" by {event.by}" if event.by else ""
+            data = ", with" if event.data is not None else ""
+            return row(
+                event.outcome.replace("_", " "), f"{event.wait_id}{by}{data}", style=ASK, value=event.data
+            )
+        case SignalReceived():
+            return row("signal", f"{event.name} {event.key}".strip(), style=ASK)
         case Status(status="paused"):
             so_far.paused_at = event.at
             return row("paused", event.reason, style=ASK)

@@ -1,0 +1,53 @@
+"""Waits of the calls of the open step, and the signals that end them."""
+
+from __future__ import annotations
+
+from ...eventlog.events import SignalDropped, SignalReceived, WaitEnded, WaitStarted
+from ..call_texts import wait_mark
+from ..run_state import RunState, UnreadSignal, WaitState, signal_key
+from .calls import in_call
+
+
+def start_wait(state: RunState, event: WaitStarted) -> None:
+    """End the attempt: the call is run again after the wait, and an unsafe one has not begun then."""
+    call = in_call(state, event.tool_call_id)
+    begun = sum(len(each.waits) for each in state.calls.values())
+    call.waits[event.wait_id] = WaitState(started=event, order=begun)
+    call.started, call.retry_at = 0, None
+    call.marks[wait_mark(event.wait_id)] = call.emitted, len(call.children)
+
+
+def end_wait(state: RunState, event: WaitEnded) -> None:
+    """Let the call run again, after those that may run already; a received signal is read."""
+    call = in_call(state, event.tool_call_id)
+    wait = call.waits.get(event.wait_id)
+    if wait is None or wait.ended is not None:
+        return
+    wait.ended = event
+    if event.outcome == "received":
+        wait.sent_at = _take(state, wait.started.name)
+    call.turn = max(each.turn for each in state.calls.values()) + 1
+    if state.parked is not None and state.parked.reason in {"wait", "approval", "child"}:
+        state.parked = None
+
+
+def receive_signal(state: RunState, event: SignalReceived) -> None:
+    """Keep the signal until a wait takes it."""
+    state.signals.append(UnreadSignal(event, state.updated_at))
+    state.signal_count += 1
+    if event.key:
+        state.signal_keys.setdefault(signal_key(event.name, event.key), state.signal_count)
+
+
+def drop_signal(state: RunState, event: SignalDropped) -> None:
+    """Forget the oldest unread signal of the name: no wait takes it."""
+    _take(state, event.name)
+
+
+def _take(state: RunState, name: str) -> float | None:
+    """Take the oldest unread signal of the name, and return when it was stored."""
+    for index, signal in enumerate(state.signals):
+        if signal.event.name == name:
+            del state.signals[index]
+            return signal.at
+    return None
