@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from foldlog import Agent, Registry, Runtime, tool
 from foldlog.adapters.models.vendors import VendorProvider
 from foldlog.eventlog.parts import FilePart, TextPart
 from foldlog.projections.messages import CallRequest, Message, ReplyItems, sha256_hex
@@ -551,3 +552,38 @@ async def test_an_output_schema_reaches_the_models_that_take_one():
     assert body["output_config"]["format"]["type"] == "json_schema"
     body, _ = await sent_with(WIRES["google"], ModelSettings(), output_schema=schema, tools=())
     assert body["generationConfig"]["responseMimeType"] == "application/json"
+
+
+# --- from one vendor to another ---------------------------------------------------------------------------------------
+
+
+@tool(effect="pure")
+def search(q: str) -> str:
+    """Look it up."""
+    return f"found {q}"
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("anthropic", "google"), ("google", "anthropic"), ("anthropic", "chat")]
+)
+async def test_a_fallback_within_a_tool_loop_goes_on_without_foreign_signatures(name: str, other: str):
+    overloaded = Reply(status=529, body=anthropic_server.error_body("overloaded_error", "Overloaded"))
+    agent = Agent(
+        "finder",
+        model=f"{name}:{WIRES[name].model}",
+        fallback_models=[f"{other}:{WIRES[other].model}"],
+        retry={"attempts": 1},
+        tools=[search],
+    )
+    async with (
+        WIRES[name].served(LOOK_UP, overloaded) as (_, first),
+        WIRES[other].served(Reply(text=("Ann",))) as (server, second),
+        Runtime.open("memory://", registry=Registry(providers={name: first, other: second})) as runtime,
+    ):
+        assert (await runtime.run(agent, "Who?")).output == "Ann"
+    sent = json.dumps(server.requests[0].body)
+    assert "found a" in sent
+    assert "found b" in sent
+    assert "signed/" not in sent
+    assert base64.b64encode(gemini_server.signature(LOOK_UP)).decode() not in sent
+    assert "Let me look." not in sent
