@@ -6,7 +6,6 @@ import json as jsonlib
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 import typer
 
 
@@ -39,6 +38,8 @@ def settings_option(name: str, given: Iterable[str]) -> dict[str, Any]:
 
     Raises `typer.BadParameter`.
     """
+    import msgspec
+
     found: dict[str, Any] = {}
     for text in given:
         key, equals, value = text.partition("=")
