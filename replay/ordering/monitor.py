@@ -482,7 +482,7 @@ def _p20(facts: RunFacts, event: Event) -> Iterator[Finding]:
             )
 
 
-def _r14(facts: RunFacts, event: Event) -> Iterator[Finding]:
+def _r26(facts: RunFacts, event: Event) -> Iterator[Finding]:
     """Waits of a call: each starts and ends before the next, and before the result; a signal ends one at most."""
     wait, revision = facts.waits.get(event.tool_call_id or "", (None, 0))
     match event:
@@ -570,5 +570,5 @@ _RULES: tuple[tuple[str, Check], ...] = (
     ("R11", _r11),
     ("P20", _p20),
     ("R13", _not_forwarded(_r13)),
-    ("R14", _not_forwarded(_r14)),
+    ("R26", _not_forwarded(_r26)),
 )

@@ -21,6 +21,7 @@ RULES = {
     "R14": "a live stream shows what is stored",
     "R15": "what a call emits is shown while the call is under way",
     "R16": "no tool is started more often than its trace accounts for",
+    "R26": "the waits of a call come one after the other, before its result, and a signal ends at most one",
     "P20": "an unsafe call is never started twice without a decision",
 }
 """The sentence at the head of each rule, as on its page."""

@@ -1,4 +1,4 @@
-"""Waits and signals hold in every state that can be reached, and each of their rules is needed."""
+"""Waits and signals hold in every state that can be reached, and each of their rules is needed (W28, W29)."""
 
 import pytest
 

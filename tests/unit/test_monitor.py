@@ -1,4 +1,4 @@
-"""The monitor (R1 to R11, R13, R14, R25, P20) is silent on legal traces, and names the rule that another one breaks."""
+"""The monitor (R1 to R11, R13, R25, R26, P20) is silent on legal traces, and names the rule that another one breaks."""
 
 from __future__ import annotations
 
@@ -457,7 +457,7 @@ def r13_queued_behind_the_end() -> Events:
     return insert(events, len(events), MessageQueued(content="too late"))
 
 
-def r14_result_within_a_wait() -> Events:
+def r26_result_within_a_wait() -> Events:
     events = waiting_trace().events
     result = find(events, ToolResult)
     wait = WaitStarted(
@@ -466,34 +466,34 @@ def r14_result_within_a_wait() -> Events:
     return insert(events, result, wait)
 
 
-def r14_second_wait_within_the_first() -> Events:
+def r26_second_wait_within_the_first() -> Events:
     events = waiting_trace().events
     first = find(events, WaitStarted, wait_id="sleep-0")
     return insert(events, first + 1, events[find(events, WaitStarted, wait_id="signal-paid-0")])
 
 
-def r14_ended_twice() -> Events:
+def r26_ended_twice() -> Events:
     events = waiting_trace().events
     at = find(events, WaitEnded, wait_id="signal-paid-0")
     return insert(events, at + 1, events[at])
 
 
-def r14_received_without_a_signal() -> Events:
+def r26_received_without_a_signal() -> Events:
     events = waiting_trace().events
     return without(events, find(events, SignalReceived, key="1"))
 
 
-def r14_one_signal_for_two_waits() -> Events:
+def r26_one_signal_for_two_waits() -> Events:
     events = waiting_trace().events
     return without(events, find(events, SignalReceived, key="2"))
 
 
-def r14_signal_behind_the_end() -> Events:
+def r26_signal_behind_the_end() -> Events:
     events = waiting_trace().events
     return insert(events, len(events), SignalReceived(name="paid", key="3"))
 
 
-def r14_dropped_twice() -> Events:
+def r26_dropped_twice() -> Events:
     events = waiting_trace().events
     at = find(events, SignalReceived, key="2")
     return insert(events, at, SignalDropped(name="paid", problem="too late", key="1"))
@@ -550,13 +550,13 @@ ALONE = [
     r13_message_out_of_order,
     r13_message_within_a_step,
     r13_queued_behind_the_end,
-    r14_result_within_a_wait,
-    r14_second_wait_within_the_first,
-    r14_ended_twice,
-    r14_received_without_a_signal,
-    r14_one_signal_for_two_waits,
-    r14_signal_behind_the_end,
-    r14_dropped_twice,
+    r26_result_within_a_wait,
+    r26_second_wait_within_the_first,
+    r26_ended_twice,
+    r26_received_without_a_signal,
+    r26_one_signal_for_two_waits,
+    r26_signal_behind_the_end,
+    r26_dropped_twice,
 ]
 
 
