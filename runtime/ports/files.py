@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -126,8 +125,11 @@ class File:
 
 async def _download(url: str, size_bytes_max: int) -> tuple[bytes, str]:
     """Return the bytes at an address, and their type as the server states it, using the installed downloader."""
-    for entry in entry_points(group=DOWNLOADS, name="default"):
-        found: tuple[bytes, str] = await entry.load()(url, size_bytes_max)
+    from .plugins import installed, loaded  # what reads the distributions is needed here alone
+
+    entry = installed(DOWNLOADS).get("default")
+    if entry is not None:
+        found: tuple[bytes, str] = await loaded(entry)(url, size_bytes_max)
         return found
     raise ConfigError(f"no downloader is installed (entry point group {DOWNLOADS})")
 
