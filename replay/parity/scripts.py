@@ -26,7 +26,14 @@ import msgspec
 from ...eventlog.errors import ConfigError
 from ...eventlog.files import read_bounded
 from ...runtime.agents.registry import Registry
-from ...runtime.ports.models import Delta, Finished, InvalidRequest, ModelProvider, ModelRequest
+from ...runtime.ports.models import (
+    Delta,
+    Finished,
+    InvalidRequest,
+    ModelProvider,
+    ModelRequest,
+    ModelSettings,
+)
 from .inputs import Inputs, parse_inputs
 
 Turn = Mapping[str, Any]
@@ -158,6 +165,10 @@ class StageModel:
 
     def check(self, model: str) -> None:
         """Accept any model; the script replaces it."""
+
+    def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
+        """Accept any setting, as the script answers whatever it is asked."""
+        return {}
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Stream the turn of the run's agent, under the name of the model that was called."""

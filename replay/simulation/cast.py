@@ -19,6 +19,7 @@ from ...runtime.ports.models import (
     Finished,
     InvalidRequest,
     ModelRequest,
+    ModelSettings,
     RateLimited,
     ReasoningDelta,
     TextDelta,
@@ -74,6 +75,10 @@ class Model:
 
     def check(self, model: str) -> None:
         """Accept any model."""
+
+    def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
+        """Accept any setting."""
+        return {}
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Stream the reply, a tenth of a second later."""

@@ -34,7 +34,7 @@ from ...runtime import Agent, Registry, Runtime
 from ...runtime.driving.host import Host
 from ...runtime.ports.evidence import Evidence
 from ...runtime.ports.files import Content, File
-from ...runtime.ports.models import Delta, ModelProvider, ModelRequest
+from ...runtime.ports.models import Delta, ModelProvider, ModelRequest, ModelSettings, unknown_settings
 from ...runtime.ports.prices import PriceBook
 from ...runtime.ports.runnable import Runnable
 from ...runtime.ports.tools import Tool, ToolContextPort
@@ -497,6 +497,9 @@ class _WatchedModel:
 
     def check(self, model: str) -> None:
         self._inner.check(model)
+
+    def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
+        return unknown_settings(self._inner, model, settings)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         run, step, *phase = request.idempotency_key.split(":")

@@ -380,3 +380,25 @@ async def test_a_run_that_is_still_going_is_run_again_as_far_as_it_is_recorded(t
             assert begins_with(again, recorded).equal, begins_with(again, recorded).first_difference
             assert not any(event.type == "error" for event in again.events)
             await run.cancel()
+
+
+async def test_what_a_provider_wants_back_is_asked_with_on_both_executors_and_in_a_rerun() -> None:
+    wanted = [{"thought": "ü" * 20}, {"call": 0}]
+    script = [
+        {**calls(call("look", at="a")), "reply_items": wanted},
+        {**calls(call("look", at="b")), "reply_items": wanted},
+        says("done"),
+    ]
+    agent = Agent("thinker", model="openai:gpt-5", tools=[AGENT.tools["look"]], settings={"seed": 7})
+    report = await check_parity(agent, "question", script=script)
+    assert report.equal, report
+    again = await rerun(report.traces["local"], agent=agent)
+    assert compare(report.traces["local"], again).equal
+    for trace in (*report.traces.values(), again):
+        assert [event.items for event in trace.events if event.type == "reply_state"] == [wanted, wanted]
+        assert replay(trace).divergence is None
+    digests = [
+        [event.digest for event in trace.events if event.type == "model_requested"]
+        for trace in (report.traces["local"], again)
+    ]
+    assert digests[0] == digests[1]
