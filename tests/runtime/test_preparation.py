@@ -168,7 +168,7 @@ async def test_the_preparation_holds_after_a_takeover_and_the_configuration_is_s
         return Agent(
             "helper",
             model=f"scripted:{path}",
-            instructions=lambda run: f"{run['agent']} answers {run['input']} in {run['session']}",
+            instructions=lambda run: f"{run.agent} answers {run.input} in {run.session}",
             tools=[send, *tools],
             hitl_tools=["send"],
         )
@@ -193,7 +193,8 @@ async def test_the_preparation_holds_after_a_takeover_and_the_configuration_is_s
     assert [event.type for event in trace.events].count("prepared") == 1
     submitted = after.submitted
     assert submitted is not None
-    assert submitted.config == {**old.config.to_config(), "instructions": "helper answers hi in s"}
+    assert submitted.config == old.config.to_config()
+    assert after.instructions == before.instructions == "helper answers hi in s"
     assert submitted.config_digest == config_digest(submitted.config)
     assert Agent.from_config(submitted.config).digest == submitted.config_digest
     requests = [event.digest for event in trace.events if isinstance(event, ModelRequested)]
