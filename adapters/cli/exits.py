@@ -24,7 +24,7 @@ OK, NO, USAGE, NO_CONNECTION, TIMED_OUT, PAUSED, INTERRUPTED, TERMINATED = 0, 1,
 DEBUG = "FOLDLOG_DEBUG"
 _WORKER = "AnyIO worker thread"
 _IDLE_S = 0.2
-"""How long an idle thread may take to end."""
+"""The time an idle thread may take to end."""
 
 
 def report(error: BaseException) -> int:

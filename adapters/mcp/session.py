@@ -53,7 +53,7 @@ class Given(NamedTuple):
 
 NOTHING_GIVEN = Given()
 Era = Literal["auto", "legacy"]
-"""How the handshake begins: with version discovery, or as servers before 2026 expect it."""
+"""The kind of handshake: with version discovery, or as servers before 2026 expect it."""
 
 LEAVE_TIMEOUT_S = 10.0
 """Longer than a server process takes to end, even if it has to be killed."""

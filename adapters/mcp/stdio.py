@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 MESSAGE_SIZE_BYTES_MAX = 64 * 1024 * 1024
 STDERR_KEPT_BYTES = 2048
 GRACE_S = 2.0
-"""How long a server may take to end after its input is closed, and again after SIGTERM."""
+"""The time a server may take to end after its input is closed, and again after SIGTERM."""
 _LAST_WORDS_S = 0.5
 _CHUNK_BYTES = 256 * 1024
 _POLL_S = 0.01

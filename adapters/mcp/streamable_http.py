@@ -30,7 +30,7 @@ _WORDS_MAX = 500
 _MARK = "foldlog.delivery"
 _WRITE_TIMEOUT_S = 30.0
 RECEIPT_TIMEOUT_S = 5.0
-"""How long a server may take to confirm a message without an answer: a notification, or the end of the session."""
+"""The time a server may take to confirm a message without an answer: a notification, or the end of the session."""
 
 Delivery = Literal["unsent", "lost", "refused"]
 """The server has not seen the request; may have executed it; has refused it (HTTP 4xx)."""

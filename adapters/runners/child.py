@@ -17,7 +17,7 @@ from ...runtime.ports.tools import ToolFailed
 from .output import HeadAndTail
 
 DYING_S: float = 30.0
-"""How long a killed process may take to end."""
+"""The time a killed process may take to end."""
 _LAST_WORDS_S = 0.5
 
 _STDIN, _STDOUT = 0, 1

@@ -25,7 +25,7 @@ from benchmarks.peers.protocol import free_port, serve
 SETTING = "one node with its default configuration, the service in one process under hypercorn"
 READY_S = 60.0
 STARTED_S = 3.0
-"""How long a second process may take to start; there is no signal, since the first one answers, too."""
+"""The time a second process may take to start; nothing signals its start, as the first one answers too."""
 SERVER = "node_modules/@restatedev/restate-server-*/bin/restate-server"
 """The binary of the package for this platform, without the script around it that needs node."""
 

@@ -1,4 +1,4 @@
-"""What a reasoning model wants back, over the real SDK: the server refuses a request that lacks it or alters it."""
+"""Reasoning sent back over the real SDK: the server refuses a request that lacks or alters it."""
 
 import itertools
 import json

@@ -120,7 +120,7 @@ class _Origin(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """Where the fork is driven: this process' registry, the named executor, and the fork's id."""
+    """The target of the fork: the registry of this process, the named executor and the id of the fork."""
 
     path: str | None
     executor: str | None

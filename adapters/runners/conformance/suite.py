@@ -40,7 +40,7 @@ class ToolRunnerSuite:
     exclusive: ClassVar[bool] = True
     """Two runners of one workspace run one command at a time."""
     patience_s: ClassVar[float] = 20.0
-    """How long a test waits for an expected event before it fails."""
+    """The time a test waits for an expected event before it fails."""
 
     @pytest.fixture
     def root(self) -> Path:
