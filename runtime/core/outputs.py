@@ -13,7 +13,7 @@ import msgspec
 from ...eventlog.events import Evaluated
 from ...projections.messages import canonical_json
 from ...projections.run_state import RunState
-from ..ports.json_schema import WRAPPED
+from ..ports.json_values import WRAPPED
 from .arguments import schema_problem
 from .effects import Evaluate
 

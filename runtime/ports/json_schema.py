@@ -20,10 +20,9 @@ import referencing.jsonschema
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
 
+from .json_values import WRAPPED
 from .patterns import is_found, problem_of
 
-WRAPPED: Final = "response"
-"""The one property of an object that stands for an output of another type."""
 _NOT_STRICT: Final = frozenset(
     {
         "allOf",

@@ -20,6 +20,10 @@ from ...projections.messages import canonical_json
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
+WRAPPED = "response"
+"""The one property of an object that stands for an output of another type."""
+
+
 INTEGER_MIN = -(2**63)
 INTEGER_MAX = 2**64 - 1
 """The integers that the log's JSON codec can store."""
