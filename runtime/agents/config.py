@@ -40,6 +40,8 @@ from ..ports.settings import Cache, Effort, ModelSettings, as_table
 from ..ports.suggestions import near, nearest
 from .mcp_servers import server_problems, servers_schema
 
+OUTPUT_RETRIES = 2
+"""How often a model may answer again if its output does not fit, unless the agent says otherwise."""
 APPROVAL_TIMEOUT_S_MAX = 1e9
 INTEGER_MAX = 2**53 - 1
 """The largest integer that every JSON reader represents exactly."""
@@ -332,6 +334,10 @@ class AgentConfig(_Table):
             raise AgentConfigError(
                 explain(error, data, AgentConfig), problems_of(error, AgentConfig)
             ) from None
+        if config.output_retries is None and (config.output_schema is not None or config.output_validators):
+            vars(config)["output_retries"] = (
+                OUTPUT_RETRIES  # what is stored says it, for agents that it is about
+            )
         if problems := [*server_problems(config.mcp_servers), *_unknown_approvals(config)]:
             raise AgentConfigError(f"agent {config.name!r}: {_joined(problems)}", problems)
         return config

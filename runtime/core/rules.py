@@ -18,8 +18,6 @@ ASKED_EFFECTS: frozenset[ToolEffect] = frozenset({"unsafe", "idempotent"})
 """The effects that a fork requests approvals for. Its calls have their own idempotency keys, so even a call that was
 idempotent for the parent would be carried out a second time."""
 
-OUTPUT_RETRIES = 2
-"""How often a model may answer again whose output does not fit, unless the agent says otherwise."""
 PARK_RETRY_S = 10.0
 """A retry that is due later than this parks the run (a timer in the log); an earlier one is waited for in place."""
 
@@ -110,7 +108,7 @@ class Rules(msgspec.Struct, frozen=True):
     on_length: Literal["error", "continue", "accept"] = "error"
     """The handling of a final answer that the provider cut off at its length limit."""
     output_schema: dict[str, Any] | None = None
-    output_retries: int = OUTPUT_RETRIES
+    output_retries: int = 1
     hitl_tools: frozenset[str] = frozenset()
     approved_effects: frozenset[ToolEffect] = frozenset()
     """Tools with these effects need an approval, by any name; forks use this to request approvals again."""
