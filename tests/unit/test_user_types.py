@@ -1,0 +1,50 @@
+"""What type checkers say of code that uses foldlog: nothing of right code, and something of each wrong line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CODE = Path(__file__).parent / "user_code"
+BIN = Path(sys.executable).parent
+STRICT = {"typeCheckingMode": "strict", "reportUnnecessaryComparison": False}
+"""As pyright's own strict mode: basedpyright reports more."""
+
+
+def checkers(folder: Path) -> dict[str, list[str]]:
+    (folder / "pyrightconfig.json").write_text(json.dumps(STRICT))
+    return {
+        "mypy": [str(BIN / "mypy"), "--strict", "--cache-dir", str(folder / "cache"), "right.py", "wrong.py"],
+        "pyright": [str(BIN / "basedpyright"), "--pythonpath", sys.executable],
+    }
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[tuple[str, int]]]:
+    """The lines that each checker finds an error in; both look at once."""
+    folder = tmp_path_factory.mktemp("user_code")
+    for name in ("right.py", "wrong.py"):
+        shutil.copy(CODE / name, folder)
+    running = {
+        name: subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+        for name, command in checkers(folder).items()
+    }
+    told = {name: process.communicate()[0] for name, process in running.items()}
+    error = re.compile(r"(right|wrong)\.py:(\d+)(?::\d+)?(?: -|:) error")
+    return {name: {(file, int(line)) for file, line in error.findall(text)} for name, text in told.items()}
+
+
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_right_code_passes_and_each_wrong_line_of_user_code_is_found(
+    said: dict[str, set[tuple[str, int]]], checker: str
+) -> None:
+    lines = (CODE / "wrong.py").read_text().splitlines()
+    wrong = {("wrong", number) for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+    assert len(wrong) > 15
+    assert said[checker] == wrong
