@@ -65,7 +65,7 @@ class WaitState(msgspec.Struct):
 
     started: WaitStarted
     order: int
-    """How many waits the calls of the step had begun before it."""
+    """The number of waits that the calls of the step began before it."""
     ended: WaitEnded | None = None
     sent_at: float | None = None
     """When the signal that ended it was stored, in Unix seconds."""
@@ -355,7 +355,7 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     signals: list[UnreadSignal] = []
     """The signals that ended no wait yet, oldest first."""
     signal_count: int = 0
-    """How many signals were stored."""
+    """The number of signals that were stored."""
     signal_keys: dict[str, int] = {}
     """By the name and key of a signal that was stored with a key, its number: 1 for the run's first."""
     todos: list[Todo] = []

@@ -113,7 +113,7 @@ class RunFacts:
         self.waits: dict[str, tuple[WaitStarted, int]] = {}
         """The open waits, by their calls, each with its revision."""
         self.unread: Counter[str] = Counter()
-        """How many signals of each name no wait has taken."""
+        """The number of signals of each name that no wait has taken."""
         self.pauses: list[tuple[str, int]] = []
         self.lapsed_pauses = 0
         self.owes: tuple[str, int] | None = None

@@ -41,7 +41,7 @@ from ..ports.suggestions import near, nearest
 from .mcp_servers import server_problems, servers_schema
 
 OUTPUT_RETRIES = 2
-"""How often a model may answer again if its output does not fit, unless the agent says otherwise."""
+"""The default number of further answers that a model may give if its output does not fit."""
 APPROVAL_TIMEOUT_S_MAX = 1e9
 INTEGER_MAX = 2**53 - 1
 """The largest integer that every JSON reader represents exactly."""
@@ -278,7 +278,7 @@ class AgentConfig(_Table):
     mcp_servers: dict[Name, JsonObject] = {}
     output_schema: JsonObject | None = None
     output_retries: NotNegative | None = None
-    """How often the model may answer again if its output does not fit, or is refused; null is twice."""
+    """The number of further answers that the model may give if its output does not fit or is refused; null means 2."""
     output_validators: Names | None = None
     """The functions that may refuse an output, by name."""
     planning_enabled: StrictBool = False

@@ -108,9 +108,9 @@ def receive(turn: Turn, signal: SendSignal) -> None:
 
 
 SIGNAL_BYTES_MAX = 256 * 1024
-"""How large the data of a signal may be, encoded."""
+"""The largest size of a signal's data, encoded."""
 UNREAD_MAX = 1_000
-"""How many signals that no wait has taken a run keeps."""
+"""The largest number of signals that a run keeps until waits take them."""
 
 
 def check_signal(state: RunState, signal: SendSignal) -> None:

@@ -1,4 +1,4 @@
-"""What validators of outputs raise."""
+"""The error that validators of outputs raise."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SIGNAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
-"""What a signal may be called."""
+"""The names that a signal may have."""
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True):
