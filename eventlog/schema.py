@@ -128,7 +128,17 @@ def _tag(event: type[Event]) -> str:
     return str(event.__struct_config__.tag)
 
 
+def _plain(schema: Any) -> Any:
+    """Return the schema without `discriminator`, which is of OpenAPI and not of JSON Schema."""
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    if isinstance(schema, dict):
+        return {name: _plain(each) for name, each in schema.items() if name != "discriminator"}
+    return schema
+
+
 def _described(schema: JsonSchema) -> JsonSchema:
+    schema = _plain(schema)
     properties = _marked(schema.get("properties", {}))
     if "metadata" in properties and schema["title"] == "ToolResult":
         properties["metadata"]["properties"] = _marked({name: {} for name in _METADATA})

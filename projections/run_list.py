@@ -28,7 +28,6 @@ from ..eventlog.events import (
     TokenUsage,
     Unknown,
     Usage,
-    WaitEnded,
 )
 from ..eventlog.offload import outline_of
 from .money import plus_cost
@@ -171,12 +170,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return replace(row, waiting_for=event.reason)
         case TimerFired():
             return replace(row, waiting_for=None)
-        case ApprovalResolved() | WaitEnded() if row.waiting_for in {
-            "approval",
-            "unverifiable",
-            "budget",
-            "wait",
-        }:
+        case ApprovalResolved() if row.waiting_for in {"approval", "unverifiable", "budget"}:
             return replace(row, waiting_for=None)
         case Status():
             return _on_status(row, event)

@@ -792,7 +792,7 @@ async def test_a_loopback_server_is_reached_past_a_proxy(monkeypatch: pytest.Mon
 
 def test_a_base_url_that_is_none_is_refused():
     for url in ("localhost:8000", "ftp://example.com", "http://", "http://[bad/v1"):
-        with pytest.raises(ConfigError, match="no base URL"):
+        with pytest.raises(ConfigError, match="is not the base URL"):
             OpenAIProvider(base_url=url).check("m")
 
 

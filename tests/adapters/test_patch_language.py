@@ -329,10 +329,10 @@ def test_what_is_not_a_patch_is_refused_with_the_line_and_the_problem(
     assert (caught.value.line, caught.value.problem) == (line, problem)
     if line is None:
         assert str(caught.value) == f"invalid patch: {problem}"
-        assert caught.value.told == f"Invalid patch: {problem}"
+        assert caught.value.terminal_message == f"Invalid patch: {problem}"
     else:
         assert str(caught.value) == f"invalid hunk at line {line}, {problem}"
-        assert caught.value.told == f"Invalid patch hunk on line {line}: {problem}"
+        assert caught.value.terminal_message == f"Invalid patch hunk on line {line}: {problem}"
 
 
 # --- finding ----------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from foldlog.replay.simulation.scenarios import lane, pure, unsafe
 from foldlog.replay.simulation.scenarios import retry as parked_retry
 from foldlog.runtime.core import tool_calls as calls_module
 from foldlog.runtime.core.submission import CHILD, submitted_event
-from foldlog.runtime.driving import driver, heartbeat
+from foldlog.runtime.driving import driver, heartbeat, preparation
 from foldlog.runtime.driving.children import ChildRuns
 from foldlog.runtime.driving.driver import Driver
 from foldlog.runtime.executors import local
@@ -494,12 +494,12 @@ async def approved_behind_a_late_park(world: World) -> None:
 
 
 def unsafe_is_idempotent(patch: pytest.MonkeyPatch) -> None:
-    real = driver.expose
+    real = preparation.expose
 
     def expose(spec: Any, injected: Any) -> Any:
         return msgspec.structs.replace(real(spec, injected), effect="idempotent")
 
-    patch.setattr(driver, "expose", expose)
+    patch.setattr(preparation, "expose", expose)
 
 
 @row("13a", "no tool_started", "W20", "P4", unsafe_is_idempotent)

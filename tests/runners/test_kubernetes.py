@@ -20,6 +20,7 @@ from foldlog.runtime import Agent, Runtime, ToolContext
 from foldlog.runtime.ports.runner import Command, ToolRunner
 from foldlog.runtime.ports.tools import ToolFailed
 from foldlog.runtime.tools.context import CallFacts
+from foldlog.runtime.tools.run_context import RunFacts
 from kubernetes_asyncio import client
 
 from tests.fakes.kubernetes_api import Cluster, serve
@@ -266,8 +267,7 @@ async def test_an_outcome_that_was_seen_is_in_the_log_before_the_calls_result(
 async def test_a_call_whose_outcome_is_in_the_log_needs_no_cluster(tmp_path: Path) -> None:
     kept = {"exit_code": 7, "output": "out\n", "output_bytes": 4, "duration_s": 0.1, "limit": "memory"}
     call = CallFacts(
-        run_id="run-1",
-        agent_path="operator",
+        run=RunFacts(run_id="run-1", agent_path="operator", input="Do it"),
         tool_call_id="c1",
         tool_name="shell",
         idempotency_key="run-1/c1",
@@ -286,6 +286,7 @@ async def test_a_call_whose_outcome_is_in_the_log_needs_no_cluster(tmp_path: Pat
         artifacts=log.artifacts,
         skip=lambda *_: None,
         clock=log.clock,
+        deps=None,
     )
     nowhere = KubernetesRunner(
         JobTemplate(image="debian"), configuration=client.Configuration(host="http://127.0.0.1:1")

@@ -356,12 +356,12 @@ async def test_a_rejected_call_tells_the_model_and_an_approved_one_runs(place: P
     assert paused == ["status(paused)", "status(resumed)"]
 
 
-async def test_output_that_misses_the_schema_gets_one_more_chance(place: Place, script: Script) -> None:
+async def test_output_that_misses_the_schema_gets_two_more_chances(place: Place, script: Script) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    good = Agent("good", model=script(says("no json"), says('{"n": 1}')), output_schema=schema)
-    bad = Agent("bad", model=script(says("no"), says("{}")), output_schema=schema)
+    good = Agent("good", model=script(says("no json"), says("[]"), says('{"n": 1}')), output_schema=schema)
+    bad = Agent("bad", model=script(says("no"), says("{}"), says("[]")), output_schema=schema)
     await place.open(good, bad)
-    assert (await (await place.start(good)).result(timeout_s=30)).steps == 2
+    assert (await (await place.start(good)).result(timeout_s=30)).steps == 3
     with pytest.raises(RunFailed) as failure:
         await (await place.start(bad)).result(timeout_s=30)
     assert failure.value.error_type == "output_invalid"

@@ -296,7 +296,7 @@ async def test_a_child_that_cannot_begin_is_an_error_of_its_tool_and_later_ones_
     run = await place.start(lead)
     assert (await run.result(timeout_s=30)).output == "done"
     (result,) = results(await place.events(run), run.run_id)
-    assert result.result == ["AgentConfigError", "PayloadTooLarge", "ready", "ready"]
+    assert result.result == ["ChildFailed", "PayloadTooLarge", "ready", "ready"]
 
 
 async def test_a_job_that_is_too_large_fails_no_sibling(place: Place, script: Script) -> None:

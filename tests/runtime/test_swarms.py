@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -304,8 +304,8 @@ async def test_another_process_goes_on_with_the_open_nodes_and_repeats_no_finish
 async def test_a_node_that_cannot_be_started_ends_the_swarm_with_an_error_that_names_it(
     place: Place, script: Script
 ) -> None:
-    def told(run: Mapping[str, Any]) -> str:
-        if run["input"] == "A":
+    def told(run: Any) -> str:
+        if run.input == "A":
             raise ValueError("no instructions for A")
         return "fine"
 
@@ -314,11 +314,9 @@ async def test_a_node_that_cannot_be_started_ends_the_swarm_with_an_error_that_n
     swarm = Swarm([a, b], "a >> b")
     await place.open(swarm)
     run = await place.start(swarm)
-    with pytest.raises(
-        RunFailed, match=r"node 'b' cannot be started: agent 'b'.*no instructions for A"
-    ) as failed:
+    with pytest.raises(RunFailed, match=r"node 'b' failed: agent 'b'.*no instructions for A") as failed:
         await run.result(timeout_s=30)
-    assert failed.value.error_type == "config_error"
+    assert failed.value.error_type == "node_failed"
 
 
 async def test_outputs_that_are_too_large_together_end_the_swarm(place: Place, script: Script) -> None:

@@ -22,6 +22,14 @@ LARGE_CLASSES = {
         720,
         "the loop over one run: all of it reads and writes one claim and inbox",
     ),
+    "replay/parity/stage.py:_Stage": (
+        320,
+        "one case on one executor: all of it looks at the same run and its log",
+    ),
+    "replay/simulation/world.py:World": (
+        320,
+        "what outlives processes: every method reads or writes the same world",
+    ),
     "runtime/handle.py:RunHandle": (360, "a public facade: one method for each thing that is said to a run"),
     "runtime/journal/journal.py:Journal": (
         360,
@@ -33,7 +41,7 @@ LARGE_CLASSES = {
 LARGE_FOLDERS = {
     "eventlog/jetstream": (28, "each port of the log is a module, and so is each thing that NATS lacks"),
     "runtime/core": (
-        28,
+        30,
         "a module for each concern, named as in the fold; swarms and loops have rooms of their own",
     ),
 }

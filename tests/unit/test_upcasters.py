@@ -70,7 +70,7 @@ def test_an_old_event_that_lacks_its_upcaster_is_an_error_and_not_a_guess() -> N
 
 
 def test_each_step_of_an_event_has_one_upcaster(upcasters: Upcasters) -> None:
-    with pytest.raises(ValueError, match=f"'text' from version {OLDEST}"):
+    with pytest.raises(ValueError, match=f"'text' already has an upcaster from version {OLDEST}"):
         upcasters.register("text", OLDEST, renamed("a", "b"))
 
 

@@ -84,6 +84,8 @@ def closed(event: DetailedEvent) -> str:
             return "plain"
         case "approval_requested" | "approval_resolved" | "context" | "message_injected" | "budget":
             return "plain"
+        case "wait_started" | "wait_ended":
+            return event.wait_id
         case "ralph_iteration" | "ralph_stop":
             return "loop"
         case _:
