@@ -305,6 +305,7 @@ async def test_an_undamaged_store_is_whole(what: str, directory: Path):
     assert audit.sealed[0] > 400
 
 
+@pytest.mark.nightly
 async def test_a_store_is_whole_after_kills_of_server_and_writers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

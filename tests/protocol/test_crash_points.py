@@ -44,7 +44,7 @@ IN_PART = (
     "swarm",
     "lane",
 )
-PART = 5
+PART = 7
 """One in so many; it divides neither the faults of an append nor those of a read, so that each kind is in it."""
 CASES = [
     *(pytest.param(name, PART, id=f"{name}-in-part") for name in IN_PART),
