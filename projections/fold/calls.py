@@ -27,6 +27,9 @@ from ..run_state import TODO_SOURCE, ApprovalState, CallState, RunState, SpentSt
 from .conversation import count_tools
 from .counting import count_retry
 
+_UNTIL_ANY = frozenset({"approval", "unverifiable", "budget", "wait", "child"})
+"""Reasons of a parked run that goes on with the first answer, or the first end of a wait."""
+
 
 def call_tool(state: RunState, event: ToolCall) -> None:
     """Add a tool call that the model requested."""
@@ -117,14 +120,7 @@ def resolve_approval(state: RunState, event: ApprovalResolved) -> None:
     if approval is None or not approval.pending:
         return
     approval.resolution = event
-    if state.parked is not None and state.parked.reason in {
-        "approval",
-        "unverifiable",
-        "budget",
-        "wait",
-        "child",
-    }:
-        state.parked = None
+    unpark(state)
     if approval.request.kind == "budget" and event.decision == "approved":
         _raise_ceiling(state.spent, approval.request.arguments.get("budget"), event.arguments)
     call = state.calls.get(event.tool_call_id or "")
@@ -133,6 +129,12 @@ def resolve_approval(state: RunState, event: ApprovalResolved) -> None:
     if call is not None and approval.request.kind == "unverifiable" and event.outcome == "retry":
         call.started, call.orphaned = 0, False
         call.doubts += 1
+
+
+def unpark(state: RunState) -> None:
+    """Let a run go on that is parked on answers and waits, of which one has come."""
+    if state.parked is not None and state.parked.reason in _UNTIL_ANY:
+        state.parked = None
 
 
 def revoke_approval(state: RunState, event: ApprovalRevoked) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...eventlog.events import SignalDropped, SignalReceived, WaitEnded, WaitStarted
 from ..call_texts import wait_mark
 from ..run_state import RunState, UnreadSignal, WaitState, signal_key
-from .calls import in_call
+from .calls import in_call, unpark
 
 
 def start_wait(state: RunState, event: WaitStarted) -> None:
@@ -27,8 +27,7 @@ def end_wait(state: RunState, event: WaitEnded) -> None:
     if event.outcome == "received":
         wait.sent_at = _take(state, wait.started.name)
     call.turn = max(each.turn for each in state.calls.values()) + 1
-    if state.parked is not None and state.parked.reason in {"wait", "approval", "child"}:
-        state.parked = None
+    unpark(state)
 
 
 def receive_signal(state: RunState, event: SignalReceived) -> None:
