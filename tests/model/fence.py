@@ -19,9 +19,10 @@ What must hold:
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
+
+from tests.model.explore import explore
 
 CHILD, GRANDCHILD = 0, 1
 STEPS_MAX = 2
@@ -197,32 +198,18 @@ def _faults(state: State) -> Iterator[State]:
 
 
 def check(rules: Rules, *, rests: bool = False, faults: int = 2) -> tuple[str, int]:
-    """Return the violations, none if empty, and the number of states."""
-    start = initial(rests=rests, faults=faults)
-    seen, queue, before = {start}, deque([start]), dict[State, list[State]]()
-    while queue:
-        state = queue.popleft()
-        good = [
+    """Return what is broken, empty for nothing, and the number of states."""
+    # A run that rests, and that is not being cancelled, has nothing to do.
+    last = {"done", "cancelled", "open"} if rests else {"done", "cancelled"}
+
+    return explore(
+        initial(rests=rests, faults=faults),
+        lambda state: [
             *_driver(state, rules),
             *_worker(state, rules),
             *_cancel(state, rules, "canceller"),
             *_cancel(state, rules, "finisher"),
-        ]
-        for after in good:
-            before.setdefault(after, []).append(state)
-        for after in (*good, *_faults(state)):
-            if after.bad:
-                return after.bad, len(seen)
-            if after not in seen:
-                seen.add(after)
-                queue.append(after)
-    ends = {state for state in seen if state.root in {"done", "cancelled"} and state.canceller is None}
-    if rests:  # one that waits for people, whom nobody cancels, has nothing to do
-        ends |= {state for state in seen if state.root == "open" and state.canceller is None}
-    reached, queue = set(ends), deque(ends)
-    while queue:
-        for state in before.get(queue.popleft(), ()):
-            if state not in reached:
-                reached.add(state)
-                queue.append(state)
-    return ("ends" if seen - reached else ""), len(seen)
+        ],
+        _faults,
+        lambda state: state.root in last and state.canceller is None,
+    )

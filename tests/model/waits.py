@@ -20,9 +20,10 @@ What must hold:
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
+
+from tests.model.explore import explore
 
 WAITS = 2
 
@@ -228,24 +229,9 @@ def _faults(state: State) -> Iterator[State]:
 
 def check(rules: Rules, keys: tuple[int, ...], *, faults: int = 2) -> tuple[str, int]:
     """Return what is broken, empty for nothing, and the number of states. One sender for each of `keys`."""
-    start = State(Log(), None, tuple(Sender(key) for key in keys), faults=faults)
-    seen, queue, before = {start}, deque([start]), dict[State, list[State]]()
-    while queue:
-        state = queue.popleft()
-        good = [*_driver(state, rules), *_workers(state, rules), *_senders(state, rules)]
-        for after in good:
-            before.setdefault(after, []).append(state)
-        for after in (*good, *_faults(state)):
-            if after.bad:
-                return after.bad, len(seen)
-            if after not in seen:
-                seen.add(after)
-                queue.append(after)
-    ends = {state for state in seen if state.log.over and all(sender.answered for sender in state.senders)}
-    reached, queue = set(ends), deque(ends)
-    while queue:
-        for state in before.get(queue.popleft(), ()):
-            if state not in reached:
-                reached.add(state)
-                queue.append(state)
-    return ("ends" if seen - reached else ""), len(seen)
+    return explore(
+        State(Log(), None, tuple(Sender(key) for key in keys), faults=faults),
+        lambda state: [*_driver(state, rules), *_workers(state, rules), *_senders(state, rules)],
+        _faults,
+        lambda state: state.log.over and all(sender.answered for sender in state.senders),
+    )
