@@ -496,6 +496,10 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
             return "paused"
         return "running" if self.epoch else "queued"
 
+    def signal_number(self, name: str, key: str) -> int | None:
+        """Return the number of the signal that was stored with this key, from 1; null for none, and without a key."""
+        return self.signal_keys.get(signal_key(name, key)) if key else None
+
     @property
     def waiting_calls(self) -> list[CallState]:
         """The calls of the open step that are in a wait, the one whose wait started first before the others."""

@@ -20,7 +20,7 @@ from ..projections.messages import Message
 from ..projections.money import plus_cost
 from ..projections.outcome import Outcome, fold_stored
 from ..projections.pending import Pending, pending_of
-from ..projections.run_state import RunState, signal_key
+from ..projections.run_state import RunState
 from .agents.registry import Registry
 from .core.answers import check_answer, check_answered, check_pending, given_arguments, given_json
 from .core.commands import (
@@ -293,16 +293,16 @@ class RunHandle(Generic[OutputT]):
         another signal each time. Raises `SignalError`, `RunFinished`, `RunNotFound`.
         """
         command = SendSignal(name=_text("the name of a signal", name), data=given_json(data), key=key, by=by)
-        journal, place = await self._journal(), signal_key(name, key)
-        known = bool(key) and place in journal.state.signal_keys
+        journal = await self._journal()
+        known = journal.state.signal_number(name, key) is not None
         try:
             if not known:
                 await self._send(command, journal=journal, refuse_finished=True)
         except RunFinished:
-            if not key or place not in journal.state.signal_keys:  # else another sender was first
+            if journal.state.signal_number(name, key) is None:  # else another sender was first
                 raise
         state = journal.state
-        return SentSignal(number=state.signal_keys[place] if key else state.signal_count, is_new=not known)
+        return SentSignal(number=state.signal_number(name, key) or state.signal_count, is_new=not known)
 
     async def issue_token(self, approval_id: str, *, expires_s: float = TOKEN_EXPIRY_S, by: str = "") -> str:
         """Return a resume token: its holder may answer the approval, once, within `expires_s` (default: a day).

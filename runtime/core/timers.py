@@ -19,8 +19,8 @@ def open_timers(state: RunState) -> list[tuple[str, float]]:
 
 
 def next_timer(state: RunState) -> AwaitTimer | None:
-    """Return the approval or wait that ends first while a driver goes on with the run; null if there is none."""
-    ends = [(due_at, timer_id) for timer_id, due_at in approvals.timers_of(state) + waits.timers_of(state)]
+    """Return the timer that is due first while a driver goes on with the run; null if there is none."""
+    ends = [(due_at, timer_id) for timer_id, due_at in open_timers(state)]
     return AwaitTimer(at=min(ends)[0], timer_id=min(ends)[1]) if ends else None
 
 

@@ -16,7 +16,7 @@ import msgspec
 from ...eventlog.errors import SignalError, TooManySignals
 from ...eventlog.events import SignalDropped, SignalReceived, Status, WaitEnded, WaitKind, WaitStarted
 from ...eventlog.names import digest_of
-from ...projections.run_state import CallState, RunState, signal_key
+from ...projections.run_state import CallState, RunState
 from ..ports.schema_problems import value_problem
 from ..ports.tools import SIGNAL_NAME, Signal
 from .commands import SendSignal, ToolWaits
@@ -99,7 +99,7 @@ def misfit(wait: WaitStarted, data: object) -> str | None:
 def receive(turn: Turn, signal: SendSignal) -> None:
     """Store a signal, and end the wait that is open for it. A key that is known is not stored again."""
     state = turn.state
-    if signal.key and signal_key(signal.name, signal.key) in state.signal_keys:
+    if state.signal_number(signal.name, signal.key) is not None:
         return
     turn.add(SignalReceived(name=signal.name, data=signal.data, key=signal.key, by=signal.by))
     call = waiting_for(state, signal.name)
@@ -127,7 +127,7 @@ def check_signal(state: RunState, signal: SendSignal) -> None:
         raise SignalError(
             f"run {state.run} is a {state.kind}: it never waits; signal the run of an agent in it"
         )
-    if signal.key and signal_key(signal.name, signal.key) in state.signal_keys:
+    if state.signal_number(signal.name, signal.key) is not None:
         return
     if len(state.signals) >= UNREAD_MAX:
         raise TooManySignals(
