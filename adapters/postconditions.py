@@ -198,14 +198,14 @@ def _words(text: str) -> str:
 
 def _json_path(path: str) -> Callable[[Any], list[Any]]:
     try:
-        import jsonpath
+        import jsonpath_rfc9535
     except ImportError:
         raise _lacking("json_path") from None
     try:
-        found = jsonpath.JSONPathEnvironment(strict=True).compile(path)
-    except jsonpath.JSONPathError as error:
+        found = jsonpath_rfc9535.JSONPathEnvironment().compile(path)
+    except jsonpath_rfc9535.JSONPathError as error:
         raise ConfigError(f"the path {path!r}: {str(error).splitlines()[0]}") from None
-    return lambda value: [match.obj for match in found.finditer(value)]
+    return lambda value: [match.value for match in found.finditer(value)]
 
 
 def _beautiful_soup() -> Callable[[str, str], Any]:

@@ -231,7 +231,7 @@ def test_what_is_wrong_with_an_assertion_is_told_when_the_tool_is_made(assertion
 @pytest.mark.parametrize(
     ("name", "arguments", "module"),
     [
-        ("json_path", {"path": "$", "equals": 1}, "jsonpath"),
+        ("json_path", {"path": "$", "equals": 1}, "jsonpath_rfc9535"),
         ("dom_contains", {"text": "a"}, "bs4"),
     ],
 )
