@@ -285,13 +285,14 @@ class ApprovalResolved(EventFields, frozen=True, kw_only=True, tag="approval_res
     token: str = ""
 
 
-WaitKind = Literal["sleep", "signal"]
+WaitKind = Literal["sleep", "signal", "callback"]
 
 
 class WaitStarted(EventFields, frozen=True, kw_only=True, tag="wait_started"):
     """A running call waits: until `until` (Unix seconds; null: without a limit), or for a signal of this `name`.
 
-    `wait_id` names the wait within its call. `schema` is the JSON Schema of the signal's data, null for any data.
+    A callback is a signal to this very wait, sent with a token (`token_issued`). `wait_id` names the wait within its
+    call. `schema` is the JSON Schema of the signal's data, null for any data.
     """
 
     type: ClassVar[Literal["wait_started"]] = "wait_started"
@@ -808,7 +809,10 @@ class MessageQueued(EventFields, frozen=True, kw_only=True, tag="message_queued"
 
 
 class SignalReceived(EventFields, frozen=True, kw_only=True, tag="signal_received"):
-    """A signal was sent to the run; it is kept until a wait for its name takes it. A key is stored once for a name."""
+    """A signal was sent to the run; it is kept until a wait for its name takes it. A key is stored once for a name.
+
+    With a `tool_call_id` it answers a callback of that call: `name` is its `wait_id`, `key` the SHA-256 of the token.
+    """
 
     type: ClassVar[Literal["signal_received"]] = "signal_received"
     name: str
@@ -850,13 +854,17 @@ class ApprovalRevoked(EventFields, frozen=True, kw_only=True, tag="approval_revo
 
 
 class TokenIssued(EventFields, frozen=True, kw_only=True, tag="token_issued"):
-    """The holder of the resume token with this SHA-256 (hex) may answer the approval, once, before `expires_at`."""
+    """The holder of the token with this SHA-256 (hex) may answer the approval, once, before `expires_at`.
+
+    With a `wait_id` it is the token of a callback of a call, whose approval is empty; null `expires_at`: with the call.
+    """
 
     type: ClassVar[Literal["token_issued"]] = "token_issued"
     approval_id: str
     sha256: str
-    expires_at: float
+    expires_at: float | None
     by: str = ""
+    wait_id: str = ""
 
 
 class TokenRevoked(EventFields, frozen=True, kw_only=True, tag="token_revoked"):

@@ -71,6 +71,15 @@ class WaitState(msgspec.Struct):
     """When the signal that ended it was stored, in Unix seconds."""
 
 
+class CallbackState(msgspec.Struct):
+    """A callback of a call: the SHA-256 of its tokens, of which one may be used once."""
+
+    until: float | None
+    """When it is over at the latest, in Unix seconds."""
+    tokens: list[str] = []
+    used: bool = False
+
+
 class UnreadSignal(msgspec.Struct):
     """A signal that ended no wait yet, and when it was stored, in Unix seconds."""
 
@@ -120,6 +129,8 @@ class CallState(msgspec.Struct):
     """The artifacts that those parts stored, by the same names."""
     waits: dict[str, WaitState] = {}
     """By `wait_id`, in the order in which they started; all but the last are over."""
+    callbacks: dict[str, CallbackState] = {}
+    """By the `wait_id` under which the call waits, or will."""
     result: ToolResult | None = None
 
     @property
@@ -357,7 +368,10 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     signal_count: int = 0
     """The number of signals that were stored."""
     signal_keys: dict[str, int] = {}
-    """By the name and key of a signal that was stored with a key, its number: 1 for the run's first."""
+    """By the name and key of a signal that was stored with a key, its number: 1 for the run's first.
+
+    Those of callbacks have no name here, and the SHA-256 of their tokens as key.
+    """
     todos: list[Todo] = []
     """The to-do list of the run, oldest first.
 

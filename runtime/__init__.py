@@ -28,7 +28,7 @@ if typing.TYPE_CHECKING:
     from .ports.settings import ModelSettings
     from .ports.tools import Answer, ChildFailed, Retryable, Signal, ToolFailed
     from .runtime import Runtime
-    from .tools.context import ArtifactRef, ToolContext
+    from .tools.context import ArtifactRef, Callback, ToolContext
     from .tools.decorator import tool
     from .tools.run_context import RunContext
     from .tools.verified import postcondition
@@ -38,6 +38,7 @@ __all__ = [
     "Agent",
     "Answer",
     "ArtifactRef",
+    "Callback",
     "ChildFailed",
     "Custom",
     "DurableExecutor",
@@ -105,6 +106,7 @@ _LOADED_LATER = {
     "Signal": "ports.tools",
     "Stop": "agents.loop_config",
     "Swarm": "agents",
+    "Callback": "tools.context",
     "ToolContext": "tools.context",
     "ToolFailed": "ports.tools",
     "Worker": "executors.worker",

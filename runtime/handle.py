@@ -11,7 +11,14 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
 import msgspec
 
-from ..eventlog.errors import ConfigError, LogUnavailable, RunCancelled, RunFailed, RunFinished, RunNotFound
+from ..eventlog.errors import (
+    ConfigError,
+    LogUnavailable,
+    RunCancelled,
+    RunFailed,
+    RunFinished,
+    RunNotFound,
+)
 from ..eventlog.events import ApprovalResolved, DetailedEvent, StreamEvent, TokenUsage
 from ..eventlog.names import check_name
 from ..eventlog.ports import Log, Subject, WakeWrite
@@ -24,6 +31,7 @@ from ..projections.run_state import RunState
 from .agents.registry import Registry
 from .core.answers import check_answer, check_answered, check_pending, given_arguments, given_json
 from .core.commands import (
+    AnswerCallback,
     Command,
     Inject,
     IssueToken,
@@ -36,15 +44,16 @@ from .core.commands import (
 )
 from .core.decide import take
 from .core.turn import Turn
-from .core.waits import check_signal
+from .core.waits import check_callback, check_signal
 from .journal.cancel import cancel_family
 from .journal.family import ancestors, family_of
 from .journal.journal import DECISIONS_MAX, Journal, following
+from .journal.outages import STALE_READ_S
 from .journal.timers import wakeup_for
 from .ports.executor import Executor, require
 from .ports.json_values import NotJson, as_stored
 from .ports.runnable import Runnable
-from .resume_tokens import new_token, place_of
+from .shared.resume_tokens import new_token, place_of
 from .shared.sessions import runs_before
 from .shared.slots import calls_in_line, waiting_for
 from .stream import stream_run
@@ -54,6 +63,8 @@ OutputT = TypeVar("OutputT")
 Decision = Literal["approved", "rejected"]
 CallOutcome = Literal["retry", "succeeded", "failed"]
 TOKEN_EXPIRY_S = 24 * 3600.0
+LAGGING_READS_MAX = 20
+"""The number of reads that a caller waits for a replica that lags."""
 
 
 class RunResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
@@ -293,7 +304,25 @@ class RunHandle(Generic[OutputT]):
         another signal each time. Raises `SignalError`, `RunFinished`, `RunNotFound`.
         """
         command = SendSignal(name=_text("the name of a signal", name), data=given_json(data), key=key, by=by)
+        return await self._signalled(command, name, key)
+
+    async def _signalled(
+        self, command: SendSignal | AnswerCallback, name: str, key: str, *, cause: int = 0
+    ) -> SentSignal:
+        """Store a signal, or the answer to a callback, whose `key` is the SHA-256 of its token and `name` is empty.
+
+        An older read than the revision `cause` decides nothing (W10): it lacks the token.
+        """
         journal = await self._journal()
+        for _ in range(LAGGING_READS_MAX):
+            if journal.state.head.rev >= cause:
+                break
+            await self._runtime.log.clock.sleep(STALE_READ_S)
+            await journal.catch_up()
+        else:
+            raise LogUnavailable(
+                f"the log does not show revision {cause} of run {self.run_id} yet; try again"
+            )
         known = journal.state.signal_number(name, key) is not None
         try:
             if not known:
@@ -421,10 +450,7 @@ class RunHandle(Generic[OutputT]):
         append = self._runtime.log.clock.new_id()
         for _ in range(DECISIONS_MAX):
             state = journal.state
-            if isinstance(command, SendSignal) and not state.closed:
-                check_signal(state, command)
-            if isinstance(command, Resolve):
-                check_answer(state, journal.rules, command, self._runtime.log.clock.now())
+            _check(command, journal, self._runtime.log.clock.now())
             if state.closed:
                 if refuse_finished:
                     raise self._finished(state)
@@ -455,6 +481,20 @@ async def _until_over(log: Log, subject: Subject, outcome: Outcome) -> None:
             fold_stored(outcome, stored)
             if outcome.terminal is not None:
                 return
+
+
+def _check(command: Command, journal: Journal, now: float) -> None:
+    """Raise the error of a caller that sends what the run cannot take as it is now."""
+    state = journal.state
+    match command:
+        case SendSignal() if not state.closed:
+            check_signal(state, command)
+        case AnswerCallback() if not state.closed:
+            check_callback(state, command, now)
+        case Resolve():
+            check_answer(state, journal.rules, command, now)
+        case _:
+            pass
 
 
 def _checked(command: Command) -> Command:

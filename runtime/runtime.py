@@ -35,10 +35,10 @@ from .agents.overrides import overridden
 from .agents.registry import Registry
 from .content import read_content
 from .core.answers import given_arguments, given_json
-from .core.commands import Resolve
+from .core.commands import AnswerCallback, Resolve
 from .core.rules import rules_of
 from .core.submission import submitted_event
-from .driving.host import Host
+from .driving.host import Host, public_url_setting
 from .executors.installed import executor_factory
 from .follow import follow_runs
 from .forks.check import ForkCheck
@@ -54,7 +54,7 @@ from .forks.fork import (
 )
 from .forks.plan import ForkPlan, plan_of
 from .forks.storage import store as store_fork
-from .handle import CallOutcome, Decision, OutputT, RunHandle, RunResult
+from .handle import CallOutcome, Decision, OutputT, RunHandle, RunResult, SentSignal
 from .journal.journal import Journal
 from .journal.keys import RunPlace, agent_of, check_there, key_of, note_stored, refuse_other, take_key
 from .journal.snapshots import snapshot_setting
@@ -64,7 +64,7 @@ from .ports.executor import Executor, require
 from .ports.files import Content
 from .ports.memory import memory_use
 from .ports.runnable import Runnable, all_members, is_runnable
-from .resume_tokens import place_of
+from .shared.resume_tokens import callback_place, place_of
 from .shared.run_index import open_run_index
 from .shared.sessions import drop_last_turns, session_history
 
@@ -122,6 +122,7 @@ class Runtime:
                 worker=worker,
                 lease_s=hold_s,
                 snapshot_events=snapshot_setting(),
+                public_url=public_url_setting(),
             )
             runtime = cls(opened, registered, host)
             runtime._executors.update(executors or {})
@@ -428,6 +429,17 @@ class Runtime:
         )
         await run._answer(answer)  # noqa: SLF001
         return run
+
+    async def answer_callback(self, token: str, data: Any = None, *, by: str = "") -> SentSignal:
+        """Answer the callback that has this token, once: its call gets `data`, which is JSON.
+
+        The same token again changes nothing. Raises `SignalError` for a token that is not valid, that is over, or
+        whose callback was answered with another one; `RunFinished`, `RunNotFound`.
+        """
+        place = callback_place(token)
+        command = AnswerCallback(sha256=place.sha256, data=given_json(data), by=by)
+        run = self.get_run(place.run_id)
+        return await run._signalled(command, "", place.sha256, cause=place.revision)  # noqa: SLF001
 
     async def drive(self, run_id: str, executor: str = "local") -> None:
         """Get a run that no process drives driven on. Raises `RunNotFound`, `NotRegistered`."""

@@ -23,7 +23,7 @@ from ...eventlog.events import (
 from ..call_texts import memo_mark, question_mark, recording_key
 from ..money import plus_cost
 from ..retrieval import RETRIEVE, is_offloaded, retrieval_spec
-from ..run_state import TODO_SOURCE, ApprovalState, CallState, RunState, SpentState, Todo
+from ..run_state import TODO_SOURCE, ApprovalState, CallbackState, CallState, RunState, SpentState, Todo
 from .conversation import count_tools
 from .counting import count_retry
 
@@ -63,6 +63,8 @@ def return_result(state: RunState, event: ToolResult) -> None:
     """Store the result of a call."""
     call = in_call(state, event.tool_call_id)
     call.result, call.started, call.orphaned = event, 0, False
+    if call.callbacks:  # what answered one that the call never waited for is of no use to another call
+        state.signals = [each for each in state.signals if each.event.tool_call_id != call.id]
     _keep_todos(state, call, event)
     offer_retrieval(state, event)
     if "recorded_from" in event.metadata:
@@ -144,7 +146,10 @@ def revoke_approval(state: RunState, event: ApprovalRevoked) -> None:
 
 
 def issue_token(state: RunState, event: TokenIssued) -> None:
-    """Add a resume token, which permits its holder to decide."""
+    """Add a token, which permits its holder to decide, or to answer a callback."""
+    if event.wait_id:
+        made = in_call(state, event.tool_call_id).callbacks
+        made.setdefault(event.wait_id, CallbackState(event.expires_at)).tokens.append(event.sha256)
     if event.approval_id in state.approvals:
         state.approvals[event.approval_id].tokens.append(event)
 

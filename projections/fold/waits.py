@@ -25,7 +25,7 @@ def end_wait(state: RunState, event: WaitEnded) -> None:
         return
     wait.ended = event
     if event.outcome == "received":
-        wait.sent_at = _take(state, wait.started.name)
+        wait.sent_at = _take(state, *channel(wait.started))
     call.turn = max(each.turn for each in state.calls.values()) + 1
     unpark(state)
 
@@ -34,19 +34,29 @@ def receive_signal(state: RunState, event: SignalReceived) -> None:
     """Keep the signal until a wait takes it."""
     state.signals.append(UnreadSignal(event, state.updated_at))
     state.signal_count += 1
+    if event.tool_call_id is not None:
+        callback = in_call(state, event.tool_call_id).callbacks.get(event.name)
+        if callback is not None:
+            callback.used = True
     if event.key:
-        state.signal_keys.setdefault(signal_key(event.name, event.key), state.signal_count)
+        name = event.name if event.tool_call_id is None else ""
+        state.signal_keys.setdefault(signal_key(name, event.key), state.signal_count)
 
 
 def drop_signal(state: RunState, event: SignalDropped) -> None:
     """Forget the oldest unread signal of the name: no wait takes it."""
-    _take(state, event.name)
+    _take(state, event.name, None)
 
 
-def _take(state: RunState, name: str) -> float | None:
+def channel(wait: WaitStarted) -> tuple[str, str | None]:
+    """Return the name of the signals that the wait takes, and the call to which they are sent; null for the run."""
+    return (wait.wait_id, wait.tool_call_id) if wait.kind == "callback" else (wait.name, None)
+
+
+def _take(state: RunState, name: str, call_id: str | None) -> float | None:
     """Take the oldest unread signal of the name, and return when it was stored."""
     for index, signal in enumerate(state.signals):
-        if signal.event.name == name:
+        if (signal.event.name, signal.event.tool_call_id) == (name, call_id):
             del state.signals[index]
             return signal.at
     return None

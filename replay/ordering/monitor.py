@@ -46,6 +46,7 @@ from ...eventlog.events import (
     WaitEnded,
     is_terminal,
 )
+from ...projections.fold.waits import channel
 from ..canonical.canonical import label_of
 from ..traces.trace import Trace
 from .run_facts import APPROVALS, CALL_FAMILIES, CLOSED, FILES, TEXT, CallFacts, ChildFacts, RunFacts
@@ -492,11 +493,11 @@ def _r26(facts: RunFacts, event: Event) -> Iterator[Finding]:
                     f"wait_ended of {event.wait_id} of call {event.tool_call_id}, which is not open",
                     revision,
                 )
-            elif event.outcome == "received" and not facts.unread[wait.name]:
+            elif event.outcome == "received" and not facts.unread[channel(wait)]:
                 yield f"the wait {event.wait_id} receives a signal {wait.name!r} that was not sent", revision
         case SignalReceived() if facts.ended is not None:
             yield "a signal is stored for a run that is over", facts.ended
-        case SignalDropped() if not facts.unread[event.name]:
+        case SignalDropped() if not facts.unread[event.name, None]:
             yield f"a signal {event.name!r} is dropped that was not sent", 0
         case Status(status="resumed", reason="wait") if facts.waits:
             yield "status(resumed) while a call waits", next(iter(facts.waits.values()))[1]

@@ -43,6 +43,7 @@ from ...eventlog.events import (
     WaitStarted,
     is_terminal,
 )
+from ...projections.fold.waits import channel
 from ...runtime.core.rules import Rules
 
 CALL_FAMILIES = (
@@ -112,8 +113,8 @@ class RunFacts:
         self.approvals: dict[str, ApprovalFacts] = {}
         self.waits: dict[str, tuple[WaitStarted, int]] = {}
         """The open waits, by their calls, each with its revision."""
-        self.unread: Counter[str] = Counter()
-        """The number of signals of each name that no wait has taken."""
+        self.unread: Counter[tuple[str, str | None]] = Counter()
+        """The number of signals of each channel that no wait has taken."""
         self.pauses: list[tuple[str, int]] = []
         self.lapsed_pauses = 0
         self.owes: tuple[str, int] | None = None
@@ -159,9 +160,9 @@ class RunFacts:
             case MessageQueued():
                 self.queue.append((event.content, revision))
             case SignalReceived():
-                self.unread[event.name] += 1
+                self.unread[event.name, event.tool_call_id] += 1
             case SignalDropped():
-                self.unread[event.name] -= 1
+                self.unread[event.name, None] -= 1
             case PlanMade():
                 self.planned = revision
             case _:
@@ -285,7 +286,7 @@ class RunFacts:
     def _fold_wait_end(self, event: WaitEnded, revision: int) -> None:
         wait, _ = self.waits.pop(event.tool_call_id or "", (None, 0))
         if wait is not None and event.outcome == "received":
-            self.unread[wait.name] -= 1
+            self.unread[channel(wait)] -= 1
         self._owe_resumption(revision)
 
     def _owe_resumption(self, revision: int) -> None:

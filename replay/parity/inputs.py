@@ -75,7 +75,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field=
 class WaitEnd(msgspec.Struct, frozen=True, kw_only=True, tag="wait", tag_field="type", omit_defaults=True):
     """The end of the wait `wait` (`signal-paid-0`) of `call` (`step.index`): by a signal, or by its timeout.
 
-    The signal is sent once the wait is open, whenever it was sent in the run that the input is taken from.
+    A callback (`callback-scan-0`) is answered with `data`. The signal is sent once the wait is open, whenever it was
+    sent in the run that the input is taken from.
     """
 
     call: str

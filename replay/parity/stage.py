@@ -24,7 +24,7 @@ from ...eventlog.ports import Family, Lease, Log, Subject, WakeWrite
 from ...projections.run_state import RunState
 from ...runtime import DurableExecutor, Executor, Registry, Runtime, Worker
 from ...runtime.core.approvals import APPROVAL_TIMER
-from ...runtime.core.commands import TimerDue
+from ...runtime.core.commands import AnswerCallback, TimerDue
 from ...runtime.core.decide import take
 from ...runtime.core.postconditions import problem
 from ...runtime.core.turn import Turn
@@ -405,6 +405,8 @@ class _Stage:
             )
         if given.timed_out:
             await self._fire(wait.run_id, timer_id)
+        elif wait.kind == "callback":
+            await self._answer_callback(wait, call.callbacks[wait.wait_id].tokens[-1], given.data)
         else:
             with contextlib.suppress(RunFinished):
                 await run.signal(wait.name, given.data, key=given.key)
@@ -424,11 +426,18 @@ class _Stage:
 
     async def _fire(self, run_id: str, timer_id: str) -> None:
         """Have the timer of an approval or a wait fire now."""
+        await self._store(run_id, TimerDue(timer_id))
+
+    async def _answer_callback(self, wait: WaitStarted, sha256: str, data: object) -> None:
+        """Answer a callback without its token, which only its call was told."""
+        await self._store(wait.run_id, AnswerCallback(sha256=sha256, data=data))
+
+    async def _store(self, run_id: str, command: TimerDue | AnswerCallback) -> None:
         journal = Journal(self._log, await find_run(self._log, run_id), wait_for_log=True)
         await journal.load()
         while not journal.state.over:
             turn = Turn(journal.state, journal.rules, self._log.clock.now())
-            take(turn, TimerDue(timer_id))
+            take(turn, command)
             if not turn.events:
                 return
             cause = journal.state.head.rev + len(turn.events)

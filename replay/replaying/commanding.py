@@ -66,7 +66,9 @@ from ...projections.messages import CallRequest, canonical_json
 from ...projections.run_state import CallState, RunState
 from ...runtime.core.approvals import APPROVAL_TIMER
 from ...runtime.core.commands import (
+    AnswerCallback,
     BelowReady,
+    CallbackIssued,
     Cancel,
     ChildEnded,
     ChildSpawned,
@@ -191,11 +193,24 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             return _waits(state, event)
         case WaitEnded():
             return _time_over(state, event)
+        case SignalReceived(tool_call_id=str()):
+            return AnswerCallback(sha256=event.key, data=event.data, by=event.by)
         case SignalReceived():
             return SendSignal(name=event.name, data=event.data, key=event.key, by=event.by)
+        case TokenIssued(tool_call_id=str()):
+            return CallbackIssued(
+                step=event.step or 0,
+                call_id=event.tool_call_id or "",
+                wait_id=event.wait_id,
+                sha256=event.sha256,
+                until=event.expires_at,
+            )
         case TokenIssued():
             return IssueToken(
-                approval_id=event.approval_id, sha256=event.sha256, expires_at=event.expires_at, by=event.by
+                approval_id=event.approval_id,
+                sha256=event.sha256,
+                expires_at=event.expires_at or 0.0,
+                by=event.by,
             )
         case TokenRevoked():
             return RevokeTokens(approval_id=event.approval_id, by=event.by)

@@ -52,6 +52,7 @@ from ...runtime import Registry
 from ...runtime.agents.config import AgentConfig
 from ...runtime.core.budgets import BudgetUse, uses
 from ...runtime.core.commands import (
+    CallbackIssued,
     ChildSpawned,
     Command,
     EvaluationReturned,
@@ -443,7 +444,12 @@ class _Guided(Turn):
                 slot
             ):  # it gave way in a deadlock before it started
                 awaited = call_id in self._startable
-            case ToolReturned(call_id=call_id) | ToolEmitted(call_id=call_id) | MemoMade(call_id=call_id):
+            case (
+                ToolReturned(call_id=call_id)
+                | ToolEmitted(call_id=call_id)
+                | MemoMade(call_id=call_id)
+                | CallbackIssued(call_id=call_id)
+            ):
                 awaited = any(
                     isinstance(e, CallTool | VerifyCall) and e.call_id == call_id for e in self._before
                 )

@@ -389,6 +389,9 @@ class RecordedTool:
                 await context.ask(asked["message"], asked["schema"], name=asked["name"])
             case WaitStarted(kind="sleep") if not inner:
                 await context.sleep(until=datetime.fromtimestamp(event.until or 0.0, UTC))
+            case WaitStarted(kind="callback") if not inner:
+                timeout_s = None if event.until is None else max(0.0, event.until - event.at)
+                await (await context.callback(event.name, timeout_s=timeout_s)).outcome()
             case WaitStarted() if not inner:
                 timeout_s = None if event.until is None else max(0.0, event.until - event.at)
                 await context.wait_for(event.name, schema=event.schema, timeout_s=timeout_s)

@@ -339,6 +339,20 @@ async def expect(name: str, times: int, ctx: ToolContext) -> list[Any]:
 
 
 @tool(effect="idempotent")
+async def ring(name: str, for_s: float, ctx: ToolContext) -> Any:
+    """Tell two strangers a token, and wait for the answer after a while, in which it may come."""
+    world, (run, call) = WORLD.get(), (ctx.run_id, ctx.tool_call_id)
+    callback = await ctx.callback(name)
+    for stranger in ("one", "two"):
+        world.say_once(
+            f"{stranger} {callback.token}", lambda: world.answer_callback(run, call, callback.token)
+        )
+    await asyncio.sleep(for_s)
+    answer = await callback.outcome()
+    return answer and answer.data
+
+
+@tool(effect="idempotent")
 async def hope(name: str, for_s: float, ctx: ToolContext) -> bool:
     """Wait for a signal, but not for ever."""
     return await ctx.wait_for(name, timeout_s=for_s) is not None

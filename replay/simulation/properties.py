@@ -311,8 +311,23 @@ def _replies(world: World) -> Iterator[str]:
                 )
                 if times != (reply.answer == "ok"):
                     yield f"P9 {reply.about!r} was sent to {reply.run}, answered {reply.answer!r}, stored {times} times"
+            case "callback":
+                yield from _callback_reply(reply, events)
             case "cancel":
                 yield from _cancel_reply(reply, events, world)
+
+
+def _callback_reply(reply: CallerReply, events: list[StoredEvent]) -> Iterator[str]:
+    call, sha256 = reply.about.split(" ")
+    answers = [e for e in events if isinstance(e, SignalReceived) and e.tool_call_id == call]
+    times = sum(each.key == sha256 for each in answers)
+    if times != (reply.answer == "ok"):
+        yield f"P9 a callback of {call} was answered, told {reply.answer!r}, stored {times} times"
+    if len(answers) != len({each.name for each in answers}):
+        yield f"P9 a callback of {call} of {reply.run} was answered {len(answers)} times"
+    over = any(is_terminal(e) or (isinstance(e, ToolResult) and e.tool_call_id == call) for e in events)
+    if not answers and not over:
+        yield f"P9 a token of {call} of {reply.run} was refused, and no other was used"
 
 
 def _cancel_reply(reply: CallerReply, events: list[StoredEvent], world: World) -> Iterator[str]:

@@ -51,6 +51,7 @@ from .cast import (
     press,
     remit,
     remitted,
+    ring,
     says,
     wire,
     wired,
@@ -221,6 +222,18 @@ def signalled(world: World) -> list[Job]:
     replies = calls(*first), calls(*second), says("done")
     agent = an_agent(world, "signalled", *replies, extra=[announce, expect], hitl_tools=["deploy"])
     return [Job(agent, "question")]
+
+
+@scenario
+def called_back(world: World) -> list[Job]:
+    """Calls that give strangers a callback, which is answered before and after they wait for it, by two at once."""
+    first: list[Call] = [
+        ("ring", {"name": "scan", "for_s": 0.1}),
+        ("look", {"at": "a"}),
+        ("ring", {"name": "scan", "for_s": 3 * ANSWER_S}),
+    ]
+    replies = calls(*first), calls(("ring", {"name": "print", "for_s": ANSWER_S})), says("done")
+    return [Job(an_agent(world, "called_back", *replies, extra=[ring]), "question")]
 
 
 @scenario(compared=False)

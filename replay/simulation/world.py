@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from ...eventlog.commits import Commit, decode
-from ...eventlog.errors import ApprovalError, FoldlogError, RunFinished
+from ...eventlog.errors import ApprovalError, FoldlogError, RunFinished, SignalError
 from ...eventlog.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -38,6 +38,7 @@ from ...runtime.ports.models import Delta, ModelProvider, ModelRequest, ModelSet
 from ...runtime.ports.prices import PriceBook
 from ...runtime.ports.runnable import Runnable
 from ...runtime.ports.tools import Tool, ToolContextPort
+from ...runtime.shared.resume_tokens import callback_place
 from ...runtime.tools.functions import INLINE
 from ...runtime.tools.verified import Verifiable, Verification
 from .injected import Injected
@@ -94,7 +95,7 @@ class CallerReply(msgspec.Struct, frozen=True):
     The answer is `ok` or a status if it was carried out, `no` if it was refused, empty if the outcome is unknown.
     """
 
-    kind: Literal["inject", "cancel", "resolve", "signal"]
+    kind: Literal["inject", "cancel", "resolve", "signal", "callback"]
     run: str
     about: str
     answer: str
@@ -273,19 +274,28 @@ class World:
 
     async def signal(self, run: str, name: str, key: str) -> None:
         """Send a signal with this key, from one process after another, until one is answered."""
-        answer = ""
-        while not answer:
+        answer = await self._sent(lambda runtime: runtime.get_run(run).signal(name, name, key=key))
+        self.replies.append(CallerReply("signal", run, f"{name} {key}", answer))
+
+    async def answer_callback(self, run: str, call: str, token: str) -> None:
+        """Answer the callback of a call, from one process after another, until one is answered."""
+        await self.clock.sleep(ANSWER_S)
+        answer = await self._sent(lambda runtime: runtime.answer_callback(token, "scanned"))
+        self.replies.append(CallerReply("callback", run, f"{call} {callback_place(token).sha256}", answer))
+
+    async def _sent(self, send: Callable[[Runtime], Coroutine[Any, Any, Any]]) -> str:
+        """Return what a sender is told, who tries again from another process until one is told something."""
+        while True:
             sender = self.person()
             try:
-                await sender.does(sender.runtime().get_run(run).signal(name, name, key=key))
-                answer = "" if sender.dead.is_set() else "ok"
-            except RunFinished:
-                answer = "no"
+                await sender.does(send(sender.runtime()))
+                if not sender.dead.is_set():
+                    return "ok"
+            except (RunFinished, SignalError):
+                return "no"
             except FoldlogError:
                 pass  # the log was away
-            if not answer:
-                await self.clock.sleep(ANSWER_S)
-        self.replies.append(CallerReply("signal", run, f"{name} {key}", answer))
+            await self.clock.sleep(ANSWER_S)
 
     async def _end_wait(self, run: str, wait: WaitStarted) -> None:
         """Send the signal that a call waits for, unless one is there that ends the wait."""

@@ -163,7 +163,8 @@ def token_problem(approval: ApprovalState, sha256: str, now: float) -> str | Non
     found = [token for token in approval.tokens if hmac.compare_digest(token.sha256, sha256)]
     if not found:
         return "the resume token is not valid: it was never issued, or it was revoked"
-    return None if now < found[0].expires_at else "the resume token has expired"
+    expires_at = found[0].expires_at
+    return None if expires_at is None or now < expires_at else "the resume token has expired"
 
 
 def issue_token(turn: Turn, command: IssueToken) -> None:

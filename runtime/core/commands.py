@@ -151,6 +151,24 @@ class SendSignal(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
 
 
+class CallbackIssued(msgspec.Struct, frozen=True, kw_only=True):
+    """A running call made a token, by its SHA-256 (hex), for the callback that it waits for under `wait_id`."""
+
+    step: int
+    call_id: str
+    wait_id: str
+    sha256: str
+    until: float | None = None
+
+
+class AnswerCallback(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer the callback that has the token with this SHA-256 (hex)."""
+
+    sha256: str
+    data: Any = None
+    by: str = ""
+
+
 class MemoMade(msgspec.Struct, frozen=True, kw_only=True):
     """A running call computed the value of a memoized part."""
 
@@ -330,6 +348,8 @@ Command = (
     | ToolAsked
     | ToolWaits
     | SendSignal
+    | CallbackIssued
+    | AnswerCallback
     | ChildSpawned
     | ChildEnded
     | ParkForChildren

@@ -41,7 +41,9 @@ from . import (
     waits,
 )
 from .commands import (
+    AnswerCallback,
     BelowReady,
+    CallbackIssued,
     Cancel,
     ChildEnded,
     ChildSpawned,
@@ -167,6 +169,10 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             tool_calls.waits_for(turn, command)
         case SendSignal():
             waits.receive(turn, command)
+        case CallbackIssued():
+            tool_calls.callback_issued(turn, command)
+        case AnswerCallback():
+            waits.answer(turn, command)
         case ChildSpawned(call_id=None):
             coordination.node_started(turn, command)
         case ChildSpawned():

@@ -40,7 +40,16 @@ from ..ports.schema_problems import value_problem
 from . import waits
 from .approvals import UNVERIFIABLE, approval_metadata, awaits_approval, request_approval
 from .arguments import parse_arguments, split_arguments
-from .commands import ChildEnded, ChildSpawned, MemoMade, ToolAsked, ToolEmitted, ToolReturned, ToolWaits
+from .commands import (
+    CallbackIssued,
+    ChildEnded,
+    ChildSpawned,
+    MemoMade,
+    ToolAsked,
+    ToolEmitted,
+    ToolReturned,
+    ToolWaits,
+)
 from .effects import CallTool, Effect, VerifyCall, WaitUntil
 from .model_calls import is_quota_used_up
 from .offloading import artifact_id
@@ -350,6 +359,13 @@ def waits_for(turn: Turn, wait: ToolWaits) -> None:
     if call is None or call.orphaned or wait.attempt != call.attempt or wait.wait_id in call.waits:
         return
     waits.start(turn, call, wait)
+
+
+def callback_issued(turn: Turn, issued: CallbackIssued) -> None:
+    """Record a token of a callback, as long as its call runs."""
+    call = _open_call(turn, issued.step, issued.call_id)
+    if call is not None and not call.orphaned:
+        waits.issue(turn, call, issued)
 
 
 def _open_call(turn: Turn, step: int, call_id: str) -> CallState | None:

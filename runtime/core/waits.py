@@ -5,6 +5,10 @@ run again from its beginning, with what its waits came to at hand. A signal is s
 that one which comes a moment before its wait is not lost; a wait takes the oldest unread signal of its name as it
 starts, and a signal ends the oldest open wait of its name as it comes (W28). Signal and due time race by their places
 in the log: the second finds the wait over. `tests/model/waits.py` is a model of this.
+
+A callback is a wait with an address of its own (W30): a token, stored as its SHA-256 before the call may tell it. What
+answers it is a signal to this wait, kept like any other if it comes first. Each attempt makes a further token, since
+nothing says whether the last one was told; all are valid until one is used. `tests/model/callbacks.py` is a model.
 """
 
 from __future__ import annotations
@@ -14,12 +18,21 @@ from typing import Literal
 import msgspec
 
 from ...eventlog.errors import SignalError, TooManySignals
-from ...eventlog.events import SignalDropped, SignalReceived, Status, WaitEnded, WaitKind, WaitStarted
+from ...eventlog.events import (
+    SignalDropped,
+    SignalReceived,
+    Status,
+    TokenIssued,
+    WaitEnded,
+    WaitKind,
+    WaitStarted,
+)
 from ...eventlog.names import digest_of
+from ...projections.fold.waits import channel
 from ...projections.run_state import CallState, RunState
 from ..ports.schema_problems import value_problem
 from ..ports.tools import SIGNAL_NAME, Signal
-from .commands import SendSignal, ToolWaits
+from .commands import AnswerCallback, CallbackIssued, SendSignal, ToolWaits
 from .turn import Turn
 
 Outcome = Literal["elapsed", "received", "timed_out"]
@@ -46,6 +59,8 @@ def signals_of(call: CallState) -> dict[str, Signal | None]:
 
 def start(turn: Turn, call: CallState, wait: ToolWaits) -> None:
     """Begin a wait, and end it if an unread signal fits it."""
+    callback = call.callbacks.get(wait.wait_id)
+    until = wait.until if callback is None else callback.until
     turn.add(
         WaitStarted(
             step=turn.state.step,
@@ -53,13 +68,13 @@ def start(turn: Turn, call: CallState, wait: ToolWaits) -> None:
             wait_id=wait.wait_id,
             kind=wait.kind,
             name=wait.name,
-            until=wait.until,
+            until=until,
             schema=wait.form,
         )
     )
-    if wait.kind == "signal" and _take_unread(turn, call):
+    if wait.kind != "sleep" and _take_unread(turn, call):
         return
-    if wait.until is not None and wait.until <= turn.now:
+    if until is not None and until <= turn.now:
         _end(turn, call, _timed_out(wait.kind))
     elif turn.state.paused is None:
         turn.add(Status(status="paused", reason="wait"))
@@ -68,7 +83,7 @@ def start(turn: Turn, call: CallState, wait: ToolWaits) -> None:
 def _take_unread(turn: Turn, call: CallState) -> bool:
     """Give the wait the oldest unread signal that fits it; those before it are dropped."""
     wait = call.open_wait
-    while wait is not None and (signal := unread(turn.state, wait.name)) is not None:
+    while wait is not None and (signal := unread(turn.state, wait)) is not None:
         problem = misfit(wait, signal.data)
         if problem is None:
             _end(turn, call, "received", signal)
@@ -77,9 +92,10 @@ def _take_unread(turn: Turn, call: CallState) -> bool:
     return False
 
 
-def unread(state: RunState, name: str) -> SignalReceived | None:
-    """Return the oldest signal of this name that no wait has taken."""
-    return next((signal.event for signal in state.signals if signal.event.name == name), None)
+def unread(state: RunState, wait: WaitStarted) -> SignalReceived | None:
+    """Return the oldest signal for this wait that none has taken."""
+    signals = (signal.event for signal in state.signals)
+    return next((each for each in signals if (each.name, each.tool_call_id) == channel(wait)), None)
 
 
 def waiting_for(state: RunState, name: str) -> CallState | None:
@@ -107,6 +123,78 @@ def receive(turn: Turn, signal: SendSignal) -> None:
         _take_unread(turn, call)
 
 
+def issue(turn: Turn, call: CallState, issued: CallbackIssued) -> None:
+    """Record a token of a callback of the call, unless the callback is answered or over; its first time limit holds."""
+    made = call.callbacks.get(issued.wait_id)
+    if issued.wait_id in call.waits or (made is not None and (made.used or issued.sha256 in made.tokens)):
+        return
+    turn.add(
+        TokenIssued(
+            step=turn.state.step,
+            tool_call_id=call.id,
+            approval_id="",
+            wait_id=issued.wait_id,
+            sha256=issued.sha256,
+            expires_at=made.until if made is not None else issued.until,
+        )
+    )
+
+
+def callback_with(state: RunState, sha256: str) -> tuple[CallState, str] | None:
+    """Return the open call whose callback has this token, and the callback's `wait_id`."""
+    for call in state.calls.values():
+        for wait_id, callback in call.callbacks.items():
+            if sha256 in callback.tokens and call.result is None:
+                return call, wait_id
+    return None
+
+
+def answer(turn: Turn, given: AnswerCallback) -> None:
+    """Store the answer to a callback, once, and end the wait if it is open."""
+    found = callback_with(turn.state, given.sha256)
+    if found is None or found[0].callbacks[found[1]].used:
+        return
+    call, wait_id = found
+    turn.add(
+        SignalReceived(
+            step=turn.state.step,
+            tool_call_id=call.id,
+            name=wait_id,
+            data=given.data,
+            key=given.sha256,
+            by=given.by,
+        )
+    )
+    if call.open_wait is not None and call.open_wait.wait_id == wait_id:
+        _take_unread(turn, call)
+
+
+def check_callback(state: RunState, given: AnswerCallback, now: float) -> None:
+    """Raise `SignalError` unless the callback can be answered like this, or was with this token."""
+    if state.signal_number("", given.sha256) is not None:
+        return
+    _check_size("a callback", given.data)
+    found = callback_with(state, given.sha256)
+    if found is None:
+        raise SignalError("the callback's token is not valid: it was never issued, or its call is over")
+    call, wait_id = found
+    callback = call.callbacks[wait_id]
+    if callback.used:
+        raise SignalError("the callback was answered before, with another of its tokens")
+    ended = wait_id in call.waits and call.waits[wait_id].ended is not None
+    if ended or (callback.until is not None and callback.until <= now):
+        raise SignalError("the callback's time is over")
+
+
+def _check_size(what: str, data: object) -> None:
+    size = len(msgspec.json.encode(data))
+    if size > SIGNAL_BYTES_MAX:
+        raise SignalError(
+            f"the data of {what} has {size:,} bytes, more than {SIGNAL_BYTES_MAX:,}: "
+            "store it elsewhere, and send where it is"
+        )
+
+
 SIGNAL_BYTES_MAX = 256 * 1024
 """The largest size of a signal's data, encoded."""
 UNREAD_MAX = 1_000
@@ -117,12 +205,7 @@ def check_signal(state: RunState, signal: SendSignal) -> None:
     """Raise `SignalError` unless the signal can be sent like this, or was sent before."""
     if not SIGNAL_NAME.fullmatch(signal.name):
         raise SignalError(f"a signal is named by letters, digits, '.', '_' and '-', not {signal.name!r:.60}")
-    size = len(msgspec.json.encode(signal.data))
-    if size > SIGNAL_BYTES_MAX:
-        raise SignalError(
-            f"the data of signal {signal.name!r} has {size:,} bytes, more than {SIGNAL_BYTES_MAX:,}: "
-            "store it elsewhere, and send where it is"
-        )
+    _check_size(f"signal {signal.name!r}", signal.data)
     if state.kind != "agent":
         raise SignalError(
             f"run {state.run} is a {state.kind}: it never waits; signal the run of an agent in it"
@@ -183,7 +266,7 @@ def _end(
             wait_id=wait.wait_id,
             outcome=outcome,
             data=signal.data if signal is not None else None,
-            key=signal.key if signal is not None else "",
+            key=signal.key if signal is not None and signal.tool_call_id is None else "",
             by=signal.by if signal is not None else "",
         )
     )

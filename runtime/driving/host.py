@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
 from ...eventlog.clock import Clock
+from ...eventlog.errors import ConfigError
 from ...eventlog.ports import Log, Write
 from ...projections.run_state import RunState
 from ..agents.registry import Registry
@@ -31,6 +33,8 @@ class Host(msgspec.Struct, kw_only=True):
     """The number of events between two snapshots of a run driven here; 0 for no snapshots."""
     park_after_s: float | None = None
     """The time that a run waits for waiting children before it parks and frees its place; null: for ever."""
+    public_url: str = ""
+    """The address under which other systems reach `foldlog serve`, for the URLs of callbacks."""
     agents: dict[str, Runnable] = {}
     """Agents, swarms and loops given as objects, besides those registered."""
     late: set[asyncio.Task[None]] = set()
@@ -41,6 +45,14 @@ class Host(msgspec.Struct, kw_only=True):
     def agent(self, name: str) -> Runnable:
         """Return the runnable of this name. Raises `NotRegistered`."""
         return self.agents.get(name) or self.registry.agent(name)
+
+
+def public_url_setting() -> str:
+    """Return `FOLDLOG_PUBLIC_URL`, without the slash at its end. Raises `ConfigError`."""
+    given = os.environ.get("FOLDLOG_PUBLIC_URL", "").rstrip("/")
+    if given and not given.startswith(("http://", "https://")):
+        raise ConfigError(f"FOLDLOG_PUBLIC_URL must be a URL of http or https, not {given!r:.80}")
+    return given
 
 
 class Posted(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from ...eventlog.events import Event, ToolSpec, ToolStatus
 from ...projections.run_state import CallState
 from ..agents.secrets import Veil
 from ..core.approvals import answers_to, effective_arguments
-from ..core.commands import MemoMade, ToolAsked, ToolEmitted, ToolReturned, ToolWaits
+from ..core.commands import CallbackIssued, MemoMade, ToolAsked, ToolEmitted, ToolReturned, ToolWaits
 from ..core.content import Held
 from ..core.effects import CallTool
 from ..core.planning import NOT_AVAILABLE
@@ -36,6 +36,7 @@ from ..ports.tools import (
     unencodable,
 )
 from ..shared.breakers import Breaker, Refused, tool_breaker
+from ..shared.resume_tokens import callback_digest, callback_token, new_secret
 from ..tools.context import ArtifactRef, CallFacts, ChildOptions, ToolContext, Wait
 from ..tools.decorator import PythonTool
 from ..tools.functions import THREADS, Threads
@@ -299,6 +300,8 @@ def _context(
         emit=_drop if planning else attempt.emit,
         run_child=_refuse_child if planning else attempt.run_child,
         remember=attempt.remember,
+        issue=attempt.issue,
+        public_url=driver.host.public_url,
         artifacts=veil.over(driver.host.log.artifacts),
         hide=veil.hide_text,
         skip=attempt.skip,
@@ -356,6 +359,17 @@ class _Attempt:
         await self._driver.submit(
             MemoMade(step=self._step, call_id=self._call_id, name=name, value=made, evidence=evidence)
         )
+
+    async def issue(self, wait_id: str, until: float | None) -> str:
+        """Return a token of a callback, once it is stored: an answer may come as soon as the call tells it."""
+        run, secret = self._driver.state.run, new_secret()
+        sha256 = callback_digest(run, secret)
+        await self._driver.submit(
+            CallbackIssued(
+                step=self._step, call_id=self._call_id, wait_id=wait_id, sha256=sha256, until=until
+            )
+        )
+        return callback_token(run, self._driver.state.head.rev, secret)
 
     def run_child(self, runnable: Runnable[Any], text: str, options: ChildOptions) -> Awaitable[str]:
         hidden = ChildOptions(self._veil.hide(options.user), self._veil.hide(options.metadata))

@@ -231,6 +231,7 @@ def _probing(driver: ToolDriver, call: CallState, veil: Veil) -> ToolContext:
         emit=_drop,
         run_child=_refuse,
         remember=_forget,
+        issue=_forget,
         artifacts=veil.over(driver.host.log.artifacts),
         hide=veil.hide_text,
         skip=_drop,
@@ -242,7 +243,7 @@ def _drop(*_: Event | int) -> None:
     """Drop an event."""
 
 
-async def _forget(*_: Any) -> None:
+async def _forget(*_: Any) -> Any:
     """Forget the value: a probe looks again each time."""
 
 

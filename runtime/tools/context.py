@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ENVELOPE_BYTES = 16 * 1024
 """The size reserved for the fields around an event."""
 
-__all__ = ["ArtifactRef", "Custom", "ToolContext"]
+__all__ = ["ArtifactRef", "Callback", "Custom", "ToolContext"]
 
 
 class ArtifactRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +85,32 @@ class Wait(msgspec.Struct, frozen=True):
     form: dict[str, Any] | None = None
 
 
+class Callback:
+    """A callback of a running call: the holder of its token may answer it, once."""
+
+    def __init__(self, token: str, public_url: str, wait: Callable[[], Signal | None]) -> None:
+        self.token, self._public_url, self._wait = token, public_url, wait
+
+    def __repr__(self) -> str:
+        return "Callback(...)"  # a token must not get into a log file
+
+    @property
+    def url(self) -> str:
+        """The URL to which the answer is posted, as JSON. Raises `ToolFailed` if `FOLDLOG_PUBLIC_URL` is not set."""
+        if not self._public_url:
+            raise _misused(
+                "the URL of a callback needs FOLDLOG_PUBLIC_URL, the address of `foldlog serve --hooks` for others"
+            )
+        return f"{self._public_url}/v1/callbacks/{self.token}"
+
+    async def outcome(self) -> Signal | None:
+        """Wait for the answer; null if none came in time.
+
+        As with `ToolContext.wait_for`, the attempt may end here, and the call is run again from its beginning.
+        """
+        return self._wait()
+
+
 SLEEP_IN_PLACE_S = 10.0
 """A shorter sleep holds its worker: parking and taking up again would take longer than it saves (ADR 0009)."""
 
@@ -103,6 +129,8 @@ class ToolContext(RunContext[DepsT]):
         emit: Callable[[Event], None],
         run_child: Callable[[Runnable, str, ChildOptions], Awaitable[str]],
         remember: Callable[[str, Any, Sequence[ArtifactRef]], Awaitable[None]],
+        issue: Callable[[str, float | None], Awaitable[str]],
+        public_url: str = "",
         artifacts: Artifacts,
         skip: Callable[[int, int], None],
         clock: Clock,
@@ -122,6 +150,7 @@ class ToolContext(RunContext[DepsT]):
         self._marks, self._skip, self._memo_evidence = dict(call.marks), skip, call.memo_evidence
         self._memos: dict[str, asyncio.Task[Any]] = {}
         self._artifacts, self._hide = artifacts, hide
+        self._issue, self._public_url = issue, public_url
         self._answers, self._may_ask, self._asked = call.answers, call.may_ask, 0
         self.question: Question | None = None
         """The question that ended the attempt. For executors."""
@@ -282,17 +311,40 @@ class ToolContext(RunContext[DepsT]):
         `schema`, a JSON Schema, is refused where it is sent. Raises `ToolFailed` for a wrong name, schema or time, and
         in a planner.
         """
-        if not SIGNAL_NAME.fullmatch(_text("the name of a signal", name)):
-            raise _misused(f"a signal is named by letters, digits, '.', '_' and '-', not {name!r:.60}")
+        name = self._hide(_signal_name("a signal", name))
         form = None if schema is None else _schema(schema)
         until = None if timeout_s is None else _due(self._clock.now(), timeout_s, None)
-        return self._wait("signal", self._hide(name), until, form)
+        return self._wait("signal", name, until, form)
+
+    async def callback(self, name: str, *, timeout_s: float | None = None) -> Callback:
+        """Return a callback: give its `url` or `token` to another system, then await its `outcome()`.
+
+        The token is stored, as its SHA-256, before this returns. Each attempt at the call gets a further one, until
+        the callback is answered with any of them: tell it in a `memo`, so that it is told once. `timeout_s` counts
+        from the first attempt. Raises `ToolFailed` for a wrong name or time, and in a planner.
+        """
+        name = self._hide(_signal_name("a callback", name))
+        wait_id = self._next_wait("callback", name)
+        until = None if timeout_s is None else _due(self._clock.now(), timeout_s, None)
+        if not self._may_ask:
+            raise _misused("waits are not available while planning")
+        self._check_open("make a callback")
+        token = await self._issue(wait_id, until)
+        return Callback(
+            token, self._public_url, lambda: self._wait("callback", name, until, None, wait_id=wait_id)
+        )
 
     def _wait(
-        self, kind: WaitKind, name: str, until: float | None, form: dict[str, Any] | None
+        self,
+        kind: WaitKind,
+        name: str,
+        until: float | None,
+        form: dict[str, Any] | None,
+        *,
+        wait_id: str = "",
     ) -> Signal | None:
         """Return what the wait came to, or end the attempt with it."""
-        wait_id = self._next_wait(kind, name)
+        wait_id = wait_id or self._next_wait(kind, name)
         if wait_id in self._waits:
             self._skip(*self._marks.get(wait_mark(wait_id), (0, 0)))
             return copy.deepcopy(self._waits[wait_id])
@@ -364,6 +416,13 @@ def _stored(what: str, value: StructT) -> StructT:
         return as_stored(value)
     except NotJson as error:
         raise _misused(f"{what} cannot be stored: {error}") from None
+
+
+def _signal_name(what: str, name: object) -> str:
+    text = _text(f"the name of {what}", name)
+    if not SIGNAL_NAME.fullmatch(text):
+        raise _misused(f"{what} is named by letters, digits, '.', '_' and '-', not {name!r:.60}")
+    return text
 
 
 def _check_size(what: str, size_bytes: int) -> None:

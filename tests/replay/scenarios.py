@@ -853,6 +853,27 @@ async def waited(world: World) -> None:
         await end(rt.get_run(run.run_id))
 
 
+async def called_back(world: World) -> None:
+    """A call makes two callbacks: one is answered before it waits for it, one while it waits."""
+    tokens: list[str] = []
+
+    @tool(effect="idempotent")
+    async def scan(ctx: ToolContext) -> list[Any]:
+        """Scan."""
+        callbacks = [await ctx.callback("scan", timeout_s=3600), await ctx.callback("print")]
+        tokens.extend(each.token for each in callbacks)
+        answers = [await each.outcome() for each in callbacks]
+        return [answer and answer.data for answer in answers]
+
+    agent = world.agent("clerk", calls(("scan", {})), says("done"), more=(scan,))
+    async with world.runtime() as rt:
+        run = await rt.start(agent, "question")
+        await until(run, lambda event: getattr(event, "wait_id", "") == "callback-scan-0")
+        await rt.answer_callback(tokens[1], {"copies": 1}, by="printer")
+        await rt.answer_callback(tokens[0], {"page": 1}, by="scanner")
+        await end(run)
+
+
 SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
     scenario.__name__: scenario
     for scenario in (
@@ -889,5 +910,6 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         thoughtful,
         with_files,
         waited,
+        called_back,
     )
 }

@@ -127,6 +127,7 @@ async def test_waits_of_tools_end_alike_and_a_recording_waits_again() -> None:
         ctx.progress(1)
         await ctx.sleep(days=3)
         signals = [await ctx.wait_for("paid", timeout_s=3600) for _ in range(3)]
+        signals.append(await (await ctx.callback("scan", timeout_s=3600)).outcome())
         return [signal and signal.data for signal in signals]
 
     agent = Agent("helper", model="openai:gpt-4o", tools=[chase])
@@ -134,13 +135,14 @@ async def test_waits_of_tools_end_alike_and_a_recording_waits_again() -> None:
         WaitEnd(call="1.0", wait="signal-paid-0", data={"eur": 1}, key="a"),
         WaitEnd(call="1.0", wait="signal-paid-1", timed_out=True),
         WaitEnd(call="1.0", wait="signal-paid-2", data={"eur": 2}),
+        WaitEnd(call="1.0", wait="callback-scan-0", data="scanned"),
     ]
     script = [calls(call("chase")), says("ok")]
     report = await check_parity(agent, "question", script=script, inputs=inputs)
     assert report.equal, report.render()
     assert list(report.inputs) == inputs
     (result,) = [e.result for e in report.traces["durable"].events if isinstance(e, ToolResult)]
-    assert result == [{"eur": 1}, None, {"eur": 2}]
+    assert result == [{"eur": 1}, None, {"eur": 2}, "scanned"]
     again = await rerun(report.traces["local"])
     assert canonical(again).digest == canonical(report.traces["durable"]).digest
     with pytest.raises(ConfigError, match=r"the wait signal-paid-2 of call 1\.0 has no end: add WaitEnd"):

@@ -283,6 +283,7 @@ async def test_a_call_whose_outcome_is_in_the_log_needs_no_cluster(tmp_path: Pat
         emit=lambda _: None,
         run_child=nothing,
         remember=nothing,
+        issue=nothing,
         artifacts=log.artifacts,
         skip=lambda *_: None,
         clock=log.clock,

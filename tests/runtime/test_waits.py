@@ -8,7 +8,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from foldlog.eventlog import MemoryLog, RunFinished, SignalError, TooManySignals, WaitEnded, WaitStarted
+from foldlog.eventlog import (
+    ConfigError,
+    MemoryLog,
+    RunFinished,
+    SignalError,
+    TooManySignals,
+    WaitEnded,
+    WaitStarted,
+)
 from foldlog.replay import compare, load_trace, rerun
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Signal, ToolContext, tool
 from foldlog.runtime.core import waits as core_waits
@@ -277,3 +285,128 @@ async def test_a_fork_waits_again_and_finds_the_signals_that_the_open_call_had_r
         assert [each.data for each in seen[-2:] if each is not None] == [1, 2]
         trace = await load_trace(log, fork.run_id)
         assert compare(trace, await rerun(trace)).equal
+
+
+class Ring:
+    """A tool that tells a token and waits for the answer; `told` are the tokens of its attempts."""
+
+    def __init__(self, script: Script, *, timeout_s: float | None = None, hold: bool = False) -> None:
+        self.told, self.go, self.rang = list[str](), asyncio.Event(), asyncio.Event()
+        told, go, rang = self.told, self.go, self.rang
+
+        @tool(effect="idempotent")
+        async def ring(context: ToolContext) -> Any:
+            """Have something scanned."""
+            callback = await context.callback("scan", timeout_s=timeout_s)
+            told.append(callback.token)
+            assert callback.token not in repr(callback)
+            rang.set()
+            if hold:
+                await go.wait()
+            answer = await callback.outcome()
+            return None if answer is None else [answer.data, answer.key, answer.by]
+
+        self.agent = Agent("ringer", model=script(calls(call("ring", "r")), says("done")), tools=[ring])
+
+
+async def test_a_callback_is_answered_once_with_its_token(place: Place, script: Script) -> None:
+    ring = Ring(script)
+    await place.open(ring.agent)
+    run = await place.start(ring.agent)
+    await waiting(run)
+    (token,) = ring.told
+    (pending,) = (await run.pending()).waits
+    assert (pending.kind, pending.name) == ("callback", "scan")
+    runtime = place.runtime
+    with pytest.raises(SignalError, match="never issued"):
+        await runtime.answer_callback(token[:-4] + "AAAA", 1)
+    with pytest.raises(SignalError, match="262,144") as refused:
+        await runtime.answer_callback(token, "x" * (256 * 1024))
+    assert token not in str(refused.value)
+    assert (await runtime.answer_callback(token, {"page": 1}, by="scanner")).is_new
+    await run.result(timeout_s=30)
+    assert not (await runtime.answer_callback(token, {"page": 2})).is_new
+    assert (await results(place, run))["r"].result == [{"page": 1}, "", "scanner"]
+    trace = await load_trace(place.log, run.run_id)
+    assert token not in str(trace.commits)
+    with pytest.raises(RunFinished):
+        await runtime.answer_callback(ring.told[-1], 1)
+
+
+async def test_a_callback_may_be_answered_before_its_call_waits(script: Script) -> None:
+    ring = Ring(script, hold=True)
+    log, registry = MemoryLog(), Registry(agents=[ring.agent])
+    async with Runtime.open(log=log, registry=registry) as runtime:
+        run = await runtime.start(ring.agent, "question")
+        await asyncio.wait_for(ring.rang.wait(), 30)
+        await run.signal("callback-scan-0", "not for the callback")
+        await runtime.answer_callback(ring.told[0], "early")
+        ring.go.set()
+        await run.result(timeout_s=30)
+        trace = await load_trace(log, run.run_id)
+    assert not [event for event in trace.events if event.type == "status" and event.status == "paused"]
+    (ended,) = [event for event in trace.events if isinstance(event, WaitEnded)]
+    assert (ended.outcome, ended.data, ended.key) == ("received", "early", "")
+    assert compare(trace, await rerun(trace)).equal
+
+
+async def test_every_token_of_a_callback_is_valid_until_one_is_used(script: Script) -> None:
+    """The process dies after its call has told a token; the next one, in another process, tells a further one."""
+    ring = Ring(script, hold=True)
+    log, registry = MemoryLog(), Registry(agents=[ring.agent])
+    async with Runtime.open(log=log, registry=registry, lease_s=1) as first:
+        run_id = (await first.start(ring.agent, "question")).run_id
+        await asyncio.wait_for(ring.rang.wait(), 30)
+    ring.go.set()
+    async with Runtime.open(log=log, registry=registry) as second:
+        await second.drive(run_id)
+        await waiting(run := second.get_run(run_id))
+        old, new = ring.told
+        await second.answer_callback(old, "by the first")
+        with pytest.raises((SignalError, RunFinished)):
+            await second.answer_callback(new, "by the second")
+        await run.result(timeout_s=30)
+        assert "by the first" in (await run.history())[2].content
+
+
+async def test_a_callback_that_nobody_answers_is_over_and_its_token_void(script: Script) -> None:
+    clock = ShiftedClock()
+    ring = Ring(script, timeout_s=3600)
+    log, registry = MemoryLog(clock=clock), Registry(agents=[ring.agent])
+    async with Runtime.open(log=log, registry=registry) as runtime:
+        await waiting(await runtime.start(ring.agent, "question", run_id="ringing"))
+    clock.ahead_s = 3601
+    async with Runtime.open(log=log, registry=registry) as later:
+        with pytest.raises(SignalError, match="time is over"):
+            await later.answer_callback(ring.told[0], "late")
+        await later.drive("ringing")
+        await later.get_run("ringing").result(timeout_s=30)
+        with pytest.raises(RunFinished):
+            await later.answer_callback(ring.told[0], "late")
+        with pytest.raises(SignalError, match="not the token of a callback: it is incomplete"):
+            await later.answer_callback(ring.told[0][:-1], "late")
+
+
+async def test_the_url_of_a_callback_needs_the_address_of_the_door(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    @tool(effect="pure")
+    async def link(context: ToolContext) -> str:
+        """Return where to answer."""
+        callback = await context.callback("scan")
+        seen.append(callback.token)
+        return callback.url
+
+    agent = Agent("linker", model=script(calls(call("link")), says("done")), tools=[link])
+    for address, found in (("", "FOLDLOG_PUBLIC_URL"), ("https://door.example/", "https://door.example/v1/")):
+        monkeypatch.setenv("FOLDLOG_PUBLIC_URL", address)
+        async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
+            run = await runtime.start(agent, "question")
+            await run.result(timeout_s=30)
+            assert found in (await run.history())[2].content
+    monkeypatch.setenv("FOLDLOG_PUBLIC_URL", "door.example")
+    with pytest.raises(ConfigError, match="must be a URL of http or https"):
+        async with Runtime.open(log=MemoryLog()):
+            pass

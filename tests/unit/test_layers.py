@@ -83,8 +83,8 @@ PURE = ("projections", "runtime")
 PORTS: dict[str, set[str]] = {
     # Functions that are not async run in threads; INLINE keeps a simulation out of them.
     "runtime/tools/functions.py": {"anyio.to_thread"},
-    # The bits of a resume token: they decide nothing, and the log knows their digest only.
-    "runtime/resume_tokens.py": {"secrets"},
+    # The bits of tokens: they decide nothing, and the log knows their digest only.
+    "runtime/shared/resume_tokens.py": {"secrets"},
 }
 
 

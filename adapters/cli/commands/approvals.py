@@ -189,7 +189,7 @@ async def _answer(
 def _named_by(token: str, approval_id: str | None) -> str:
     """Return the approval that the token is for. Raises `ApprovalError` if another one was given as well."""
     from ....eventlog.errors import ApprovalError
-    from ....runtime.resume_tokens import place_of
+    from ....runtime.shared.resume_tokens import place_of
 
     named = place_of(token).approval_id
     if approval_id is not None and not (named.startswith(approval_id) or named.endswith(approval_id)):

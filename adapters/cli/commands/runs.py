@@ -143,14 +143,20 @@ def inject(
 @app.command()
 def signal(
     context: typer.Context,
-    run: RunId,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the signal.")],
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="The run; or answer a callback by --token.")
+    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the signal.")] = None,
     *,
     data: Annotated[str | None, typer.Option(metavar="JSON", help="Data of the signal.")] = None,
     key: Annotated[str, typer.Option(metavar="KEY", help="Store the signal once for this key.")] = "",
+    token: Annotated[
+        str | None,
+        typer.Option(metavar="TOKEN", help="Answer a callback by its token; - reads it from stdin."),
+    ] = None,
     by: By = "",
 ) -> int:
-    """Send a signal to a run, for the tool call that waits for it or will.
+    """Send a signal to a run, for the tool call that waits for it or will; or answer a callback.
 
     Exit 1 if the run is over, or the signal is refused.
     """
@@ -158,7 +164,29 @@ def signal(
     from ..loops import run_async
 
     given = json_option("--data", data, an_object=False)
+    if token is not None:
+        if run is not None or key:
+            raise typer.BadParameter("--token says where the answer goes: give no RUN, NAME or --key")
+        if token == "-":  # noqa: S105 - standard input
+            import sys
+
+            token = sys.stdin.readline()
+        return run_async(_answer_callback(settings_of(context), token, given, by))
+    if run is None or name is None:
+        raise typer.BadParameter("give a RUN and the NAME of the signal, or --token")
     return run_async(_signal(settings_of(context), run, name, given, key, by))
+
+
+async def _answer_callback(settings: Settings, token: str, data: object, by: str) -> int:
+    from ..opening import opened
+    from ..output.terminal import Screen
+
+    async with opened(settings) as runtime:
+        sent = await runtime.answer_callback(token, data, by=by)
+    Screen(settings).tell(
+        "the callback is answered" if sent.is_new else "the callback is answered, as before"
+    )
+    return OK
 
 
 async def _signal(settings: Settings, run_id: str, name: str, data: object, key: str, by: str) -> int:

@@ -65,7 +65,7 @@ async def _work(
 
     from ....eventlog.names import check_name
     from ....runtime import Worker
-    from ....runtime.driving.host import Host
+    from ....runtime.driving.host import Host, public_url_setting
     from ....runtime.journal.snapshots import snapshot_setting
     from ....runtime.opening import open_log
     from ..loading import load_registry
@@ -82,7 +82,12 @@ async def _work(
         settings.server, settings.namespace, name=called, role="worker", lease_s=lease_s
     ) as log:
         host = Host(
-            log=log, registry=registry, worker=called, lease_s=lease_s, snapshot_events=snapshot_setting()
+            log=log,
+            registry=registry,
+            worker=called,
+            lease_s=lease_s,
+            snapshot_events=snapshot_setting(),
+            public_url=public_url_setting(),
         )
         serving = Worker(host, concurrency=concurrency, grace_s=grace_s)
         with interruption() as interrupted:

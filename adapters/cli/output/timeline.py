@@ -214,13 +214,17 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
             )
         case WaitStarted():
             until = "" if event.until is None else f" until {moment(event.until)}"
-            return row("waits", f"for {event.name or 'a time'}{until}", style=ASK)
+            what = "the callback " if event.kind == "callback" else ""
+            return row("waits", f"for {what}{event.name or 'a time'}{until}", style=ASK)
         case WaitEnded():
             by = f" by {event.by}" if event.by else ""
             data = ", with" if event.data is not None else ""
             return row(
                 event.outcome.replace("_", " "), f"{event.wait_id}{by}{data}", style=ASK, value=event.data
             )
+        case SignalReceived(tool_call_id=str()):
+            by = f" by {event.by}" if event.by else ""
+            return row("callback", f"{event.name}{by}", style=ASK)
         case SignalReceived():
             return row("signal", f"{event.name} {event.key}".strip(), style=ASK)
         case Status(status="paused"):
