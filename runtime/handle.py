@@ -120,12 +120,21 @@ class Namespace(Protocol):
 
 
 class RunHandle(Generic[OutputT]):
-    """A run, for any process. Every method reads the log; none needs the run's executor."""
+    """A run, for any process. Every method reads the log; none needs the run's executor.
+
+    `is_new`: the `start` that returned this handle stored the run, and did not find it.
+    """
 
     def __init__(
-        self, runtime: Namespace, run_id: str, agent: Runnable[OutputT] | None, subject: Subject | None
+        self,
+        runtime: Namespace,
+        run_id: str,
+        agent: Runnable[OutputT] | None,
+        subject: Subject | None,
+        *,
+        is_new: bool = False,
     ) -> None:
-        self.run_id = run_id
+        self.run_id, self.is_new = run_id, is_new
         self._runtime, self._agent, self._subject = runtime, agent, subject
 
     def __repr__(self) -> str:
@@ -314,15 +323,7 @@ class RunHandle(Generic[OutputT]):
         An older read than the revision `cause` decides nothing (W10): it lacks the token.
         """
         journal = await self._journal()
-        for _ in range(LAGGING_READS_MAX):
-            if journal.state.head.rev >= cause:
-                break
-            await self._runtime.log.clock.sleep(STALE_READ_S)
-            await journal.catch_up()
-        else:
-            raise LogUnavailable(
-                f"the log does not show revision {cause} of run {self.run_id} yet; try again"
-            )
+        await _caught_up(journal, cause)
         known = journal.state.signal_number(name, key) is not None
         try:
             if not known:
@@ -481,6 +482,16 @@ async def _until_over(log: Log, subject: Subject, outcome: Outcome) -> None:
             fold_stored(outcome, stored)
             if outcome.terminal is not None:
                 return
+
+
+async def _caught_up(journal: Journal, cause: int) -> None:
+    """Wait until the read shows the revision `cause`. Raises `LogUnavailable`."""
+    for _ in range(LAGGING_READS_MAX):
+        if journal.state.head.rev >= cause:
+            return
+        await journal.log.clock.sleep(STALE_READ_S)
+        await journal.catch_up()
+    raise LogUnavailable(f"the log does not show revision {cause} of run {journal.subject.id} yet; try again")
 
 
 def _check(command: Command, journal: Journal, now: float) -> None:

@@ -247,11 +247,12 @@ class Runtime:
             await check_there(self.log, place)
         await given.store(self.log)
         await self._be_present(chosen)
-        if place.stored or not await chosen.submit(subject, place.submitted, agent):
+        is_new = not place.stored and await chosen.submit(subject, place.submitted, agent)
+        if not is_new:
             await self._same_run(subject, submitted)
             await chosen.drive(subject, agent)  # its first submitter may be gone
         await note_stored(self.log, place)
-        return RunHandle(self, subject.id, agent, subject)
+        return RunHandle(self, subject.id, agent, subject, is_new=is_new)
 
     async def plan_fork(
         self,

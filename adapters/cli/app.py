@@ -31,6 +31,7 @@ from .commands import (
     run,
     runs,
     schema,
+    serve,
     sessions,
     simulate,
     tools,
@@ -192,6 +193,7 @@ def settings(
 
 app.command("run")(run.run)
 app.command("worker")(worker.worker)
+app.command("serve")(serve.serve)
 app.add_typer(agents.app, name="agents")
 app.add_typer(runs.app, name="runs")
 app.add_typer(sessions.app, name="sessions")

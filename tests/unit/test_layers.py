@@ -44,11 +44,12 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "configuration": set(),
         "builtin": set(),
         "frameworks": set(),
+        "http": {"configuration"},
         "knowledge": set(),
         "mcp": set(),
         "models": {"configuration"},
         "runners": {"builtin"},
-        "cli": {"builtin", "configuration", "demo", "knowledge", "mcp", "models", "runners"},
+        "cli": {"builtin", "configuration", "demo", "http", "knowledge", "mcp", "models", "runners"},
         "demo": {"cli", "models"},
     },
 }

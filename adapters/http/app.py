@@ -1,0 +1,74 @@
+"""The ASGI application: the routes of the parts that are switched on, and one answer for each error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from ...eventlog.names import run_subject
+from ...runtime import Runtime
+from .access import Access
+from .answers import guarded, problem
+from .hooks import Hook, load_hooks
+from .receiving import HookRoutes
+from .signals import SignalRoutes
+
+READY_S = 2.0
+
+
+def hooks_app(
+    runtime: Runtime,
+    *,
+    hooks: Mapping[str, Mapping[str, Any]] | None = None,
+    tokens: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Starlette:
+    """Return an application with the webhooks of this runtime, to serve or to mount; see `foldlog serve --hooks`.
+
+    `hooks` and `tokens` are as `[hooks.<name>]` and `[tokens.<name>]` in the project's configuration, which is read if
+    they are null. Raises `ConfigError`.
+    """
+    return application(health_routes(runtime), hook_routes(runtime, load_hooks(runtime, hooks), tokens))
+
+
+def hook_routes(
+    runtime: Runtime, hooks: Mapping[str, Hook], tokens: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[BaseRoute]:
+    """Return the routes of webhooks, signals and callbacks. Raises `ConfigError` for an invalid token."""
+    return [*HookRoutes(runtime, hooks).routes(), *SignalRoutes(runtime, Access.read(tokens)).routes()]
+
+
+def health_routes(runtime: Runtime) -> list[BaseRoute]:
+    """Return `/healthz`, which answers while the process runs, and `/readyz`, which asks the log."""
+
+    async def alive(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def ready(_: Request) -> Response:
+        async with asyncio.timeout(READY_S):
+            await runtime.log.events.head(run_subject(0, "readyz", "readyz"))
+        return PlainTextResponse("ok\n")
+
+    return [Route("/healthz", alive, methods=["GET"]), Route("/readyz", guarded(ready), methods=["GET"])]
+
+
+def application(*parts: Sequence[BaseRoute]) -> Starlette:
+    """Return one application of the given parts."""
+    return Starlette(
+        routes=[route for part in parts for route in part], exception_handlers={HTTPException: _not_routed}
+    )
+
+
+async def _not_routed(_: Request, error: Exception) -> Response:
+    """Answer a request that no route takes."""
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    headers = (error.headers or {}) if isinstance(error, HTTPException) else {}
+    allowed = headers.get("Allow", "")
+    detail = f"this address takes {allowed} only" if allowed else "there is nothing at this address"
+    return problem(status, detail, headers=headers)

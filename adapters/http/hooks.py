@@ -1,0 +1,160 @@
+"""Hooks as they are configured: `[hooks.<name>]` tables, checked as a whole before anything is served."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from pydantic import Field
+
+from ...eventlog.errors import ConfigError
+from ...runtime import Runtime
+from ...runtime.executors.installed import executor_factory
+from ...runtime.ports.runnable import Runnable
+from ...runtime.ports.suggestions import nearest
+from ...runtime.ports.tools import SIGNAL_NAME
+from ..configuration.project_file import Tables, project_tables
+from ..configuration.strict_tables import StrictTable
+from .rates import Rate
+from .signatures import HmacTable, Scheme, Verifier, verifier_of
+from .templates import Filled, Template
+
+HOOK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_SECRET = re.compile(r"secret://([A-Za-z_][A-Za-z0-9_]{0,63})")
+Secret = Annotated[str, Field(pattern=rf"^{_SECRET.pattern}$")]
+
+
+class HookTable(StrictTable):
+    """One `[hooks.<name>]` table: a webhook that starts a run of `agent`, or sends a `signal` to a `run`."""
+
+    verify: Scheme
+    secret: Secret | Annotated[list[Secret], Field(min_length=1, max_length=8)]
+    hmac: HmacTable | None = None
+    agent: str | None = None
+    input: str | dict[str, Any] | None = None
+    session: str | None = None
+    executor: str = "durable"
+    signal: str | None = None
+    run: str | None = None
+    data: str | dict[str, Any] | None = None
+    key: str | None = None
+    rate: str | None = None
+
+
+class Start(msgspec.Struct, frozen=True):
+    """What a request starts: a run of this agent."""
+
+    agent: Runnable[Any]
+    input: Filled
+    session: Template | None
+    executor: str
+
+
+class Send(msgspec.Struct, frozen=True):
+    """What a request sends: a signal of this name to a run. `data` null: the whole body."""
+
+    name: str
+    run: Template
+    data: Filled | None
+
+
+class Hook(msgspec.Struct, frozen=True):
+    """A webhook, ready to be served."""
+
+    name: str
+    scheme: Scheme
+    verified: Verifier
+    does: Start | Send
+    key: Template | None
+    rate: Rate | None
+
+
+def hook_tables(given: Mapping[str, Mapping[str, Any]] | None = None) -> Tables:
+    """Return the given tables, or those of the project's configuration, by their names. Raises `ConfigError`."""
+    found = project_tables("hooks") if given is None else Tables("[hooks", dict(given))
+    for name in found.tables:
+        if not HOOK_NAME.fullmatch(name):
+            raise ConfigError(f"{found.where(name)}: a hook is named by letters, digits, '-' and '_'")
+    return found
+
+
+def load_hooks(runtime: Runtime, given: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Hook]:
+    """Return the webhooks by name. Raises `ConfigError`, which names the table and what is wrong in it."""
+    found = hook_tables(given)
+    return {name: _hook(runtime, name, table, found.where(name)) for name, table in found.tables.items()}
+
+
+def _hook(runtime: Runtime, name: str, given: Any, where: str) -> Hook:
+    table = HookTable.read(given, where)
+    secrets = [table.secret] if isinstance(table.secret, str) else table.secret
+    if table.hmac is not None and table.verify != "hmac":
+        raise ConfigError(f'{where}.hmac: only verify = "hmac" has this table, not {table.verify!r}')
+    return Hook(
+        name=name,
+        scheme=table.verify,
+        verified=verifier_of(table.verify, [_secret(each, where) for each in secrets], table.hmac, where),
+        does=_does(runtime, table, where),
+        key=_template(table.key, f"{where}.key"),
+        rate=None if table.rate is None else Rate(table.rate, f"{where}.rate"),
+    )
+
+
+def _does(runtime: Runtime, table: HookTable, where: str) -> Start | Send:
+    if (table.agent is None) == (table.signal is None):
+        raise ConfigError(f"{where}: a hook has either an agent, to start a run, or a signal, to send one")
+    if table.signal is not None:
+        _check_unset(table, where, "signal", "input", "session")
+        if not SIGNAL_NAME.fullmatch(table.signal):
+            raise ConfigError(f"{where}.signal: a signal is named by letters, digits, '.', '_' and '-'")
+        if table.run is None:
+            raise ConfigError(f'{where}: a signal needs its run, such as run = "${{body.metadata.run}}"')
+        data = None if table.data is None else Filled(table.data, f"{where}.data", "body")
+        return Send(table.signal, Template(table.run, f"{where}.run", "body"), data)
+    _check_unset(table, where, "agent", "run", "data")
+    if table.input is None:
+        raise ConfigError(f'{where}: an agent needs its input, such as input = "${{body.text}}"')
+    session = _template(table.session, f"{where}.session")
+    return start_of(runtime, table.agent or "", table.input, session, table.executor, where, "body")
+
+
+def start_of(
+    runtime: Runtime,
+    agent: str,
+    given: str | dict[str, Any],
+    session: Template | None,
+    executor: str,
+    where: str,
+    root: str,
+) -> Start:
+    """Return what a hook starts. Raises `ConfigError`."""
+    known = runtime.registry.agents
+    if agent not in known:
+        raise ConfigError(f"{where}.agent: the registry has no agent {agent!r}{nearest(agent, known)}")
+    try:
+        executor_factory(executor)
+    except ConfigError as error:
+        raise ConfigError(f"{where}.executor: {error}") from None
+    return Start(known[agent], Filled(given, f"{where}.input", root), session, executor)
+
+
+def _check_unset(table: HookTable, where: str, kind: str, *names: str) -> None:
+    for name in names:
+        if getattr(table, name) is not None:
+            raise ConfigError(f"{where}: a hook with {kind!r} has no {name!r}")
+
+
+def _template(text: str | None, where: str) -> Template | None:
+    return None if text is None else Template(text, where, "body")
+
+
+def _secret(reference: str, where: str) -> str:
+    """Return the value of `secret://NAME`: that of the environment variable NAME."""
+    found = _SECRET.fullmatch(reference)
+    name = found[1] if found is not None else ""
+    value = os.environ.get(name, "")
+    if not value:
+        raise ConfigError(f"{where}.secret: the environment variable {name} is not set")
+    return value

@@ -1,0 +1,112 @@
+"""The route of webhooks: verify, parse, then start one run for each delivery, however often it comes (H1 to H3).
+
+The idempotency key of a start is `hook:<name>:<delivery id>`, recorded in the log before the run (W26). So a sender
+that heard no answer repeats itself, to this process or another one, and finds the same run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ...eventlog.errors import RunConflict
+from ...runtime import Runtime
+from .answers import Refused, answer, guarded
+from .bodies import check_json, parse_json, read_body
+from .hooks import Hook, Send, Start
+from .signatures import Scheme
+from .templates import Missing
+
+STORE_S = 10.0
+"""The time for a delivery to be stored; then the sender is asked to repeat it."""
+DELIVERY_MAX = 256
+
+_DELIVERY_HEADER: dict[Scheme, str] = {"standard": "webhook-id", "github": "X-GitHub-Delivery"}
+_DELIVERY_FIELD: dict[Scheme, str] = {"stripe": "id", "slack": "event_id"}
+
+
+class HookRoutes:
+    """`POST /hooks/NAME`."""
+
+    def __init__(self, runtime: Runtime, hooks: Mapping[str, Hook]) -> None:
+        self._runtime, self._hooks = runtime, hooks
+
+    def routes(self) -> list[Route]:
+        """Return the route."""
+        return [Route("/hooks/{name}", guarded(self.receive), methods=["POST"])]
+
+    async def receive(self, request: Request) -> Response:
+        """Take one delivery. Raises `Refused`, and the errors of the runtime."""
+        hook = self._hooks.get(request.path_params["name"])
+        if hook is None:
+            raise Refused(404, "there is no hook of this name")
+        check_json(request)
+        raw = await read_body(request)
+        now = self._runtime.log.clock.now()
+        if not hook.verified(request.headers, raw, now):
+            raise Refused(401, "the signature is missing, wrong or too old")
+        body = parse_json(raw)
+        if hook.scheme == "slack" and (challenge := _challenge(body)) is not None:
+            return answer(200, {"challenge": challenge})
+        wait_s = hook.rate.wait_s(now) if hook.rate is not None else 0
+        if wait_s:
+            raise Refused(429, "this hook takes no more requests now", retry_after_s=wait_s)
+        try:
+            async with asyncio.timeout(STORE_S):
+                return await self._take(hook, _delivery(hook, request, body), body)
+        except Missing as missing:
+            raise Refused(422, str(missing)) from None
+
+    async def _take(self, hook: Hook, delivery: str, body: Any) -> Response:
+        if isinstance(hook.does, Send):
+            return await self._send(hook, hook.does, delivery, body)
+        return await self._start(hook, hook.does, delivery, body)
+
+    async def _start(self, hook: Hook, does: Start, delivery: str, body: Any) -> Response:
+        """Return 202 once the run's first commit is stored, and 200 for a delivery that has its run."""
+        try:
+            run = await self._runtime.start(
+                does.agent,
+                does.input.fill(body),
+                executor=does.executor,
+                session=None if does.session is None else does.session.fill(body),
+                idempotency_key=f"hook:{hook.name}:{delivery}" if delivery else None,
+            )
+        except RunConflict as conflict:  # the same delivery, before the hook's template was changed
+            return answer(200, {"run_id": conflict.run_id, "is_new": False})
+        return answer(202 if run.is_new else 200, {"run_id": run.run_id, "is_new": run.is_new})
+
+    async def _send(self, hook: Hook, does: Send, delivery: str, body: Any) -> Response:
+        run = self._runtime.get_run(does.run.fill(body))
+        data = body if does.data is None else does.data.value(body)
+        key = f"hook:{hook.name}:{delivery}" if delivery else ""
+        sent = await run.signal(does.name, data, key=key, by=f"hook:{hook.name}")
+        content = {"run_id": run.run_id, "number": sent.number, "is_new": sent.is_new}
+        return answer(202 if sent.is_new else 200, content)
+
+
+def _delivery(hook: Hook, request: Request, body: Any) -> str:
+    """Return the delivery's id; empty without one: equal bodies may be two deliveries. Raises `Refused`, `Missing`."""
+    if hook.key is not None:
+        found: Any = hook.key.fill(body)
+    elif hook.scheme in _DELIVERY_HEADER:
+        found = request.headers.get(_DELIVERY_HEADER[hook.scheme], "")
+    else:
+        field = _DELIVERY_FIELD.get(hook.scheme, "")
+        found = body.get(field, "") if isinstance(body, dict) else ""
+    if not isinstance(found, str) or len(found) > DELIVERY_MAX or not found.isprintable():
+        raise Refused(400, f"the delivery's id must be a text of at most {DELIVERY_MAX} printable characters")
+    return found
+
+
+def _challenge(body: Any) -> str | None:
+    """Return what Slack wants back when it is told of the address."""
+    if not isinstance(body, dict) or body.get("type") != "url_verification":
+        return None
+    challenge = body.get("challenge")
+    return challenge if isinstance(challenge, str) else None

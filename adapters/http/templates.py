@@ -1,0 +1,111 @@
+"""Templates of hooks: texts with `${body.a.b[0]}`, which are paths and nothing more.
+
+A template that is one path alone gives the value as it is; within a text a value that is not text is written as JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ...eventlog.errors import ConfigError
+
+_PART = re.compile(r"\$\{([^}]*)\}")
+_PATH = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_][\w-]*|\[\d{1,6}\])*)")
+_STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]")
+
+
+class Missing(Exception):
+    """A path that leads nowhere in what was sent."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"the body has no {path}")
+
+
+class Template:
+    """A text with paths. Raises `ConfigError`, which begins with `where`, for what is not a path below `root`."""
+
+    def __init__(self, text: str, where: str, root: str) -> None:
+        self.text = text
+        self._parts: list[str | tuple[str, list[str | int]]] = []
+        end = 0
+        for found in _PART.finditer(text):
+            self._parts += [text[end : found.start()], (found[1], _steps(found[1], where, root))]
+            end = found.end()
+        self._parts.append(text[end:])
+        if any("${" in part for part in self._parts if isinstance(part, str)):
+            raise ConfigError(f"{where}: {text!r:.80} has a ${{ without its }}")
+        self._parts = [part for part in self._parts if part]
+
+    def value(self, content: Any) -> Any:
+        """Return the value of a path alone, else the text with its paths filled in. Raises `Missing`."""
+        if len(self._parts) == 1 and not isinstance(self._parts[0], str):
+            return _at(content, *self._parts[0])
+        return "".join(
+            part if isinstance(part, str) else _as_text(_at(content, *part)) for part in self._parts
+        )
+
+    def fill(self, content: Any) -> str:
+        """Return the text with its paths filled in. Raises `Missing`."""
+        return _as_text(self.value(content))
+
+
+class Filled:
+    """A template, or a table of templates, whose text is JSON."""
+
+    def __init__(self, given: str | Mapping[str, Any], where: str, root: str) -> None:
+        self._made = _made(given, where, root)
+
+    def value(self, content: Any) -> Any:
+        """Return the value. Raises `Missing`."""
+        return _filled(self._made, content)
+
+    def fill(self, content: Any) -> str:
+        """Return the value as text. Raises `Missing`."""
+        return _as_text(self.value(content))
+
+
+def _made(given: Any, where: str, root: str) -> Any:
+    if isinstance(given, str):
+        return Template(given, where, root)
+    if isinstance(given, Mapping):
+        return {key: _made(value, f"{where}.{key}", root) for key, value in given.items()}
+    return [_made(each, where, root) for each in given] if isinstance(given, list) else given
+
+
+def _filled(made: Any, content: Any) -> Any:
+    if isinstance(made, Template):
+        return made.value(content)
+    if isinstance(made, dict):
+        return {key: _filled(value, content) for key, value in made.items()}
+    return [_filled(each, content) for each in made] if isinstance(made, list) else made
+
+
+def _steps(path: str, where: str, root: str) -> list[str | int]:
+    found = _PATH.fullmatch(path)
+    if found is None:
+        raise ConfigError(
+            f"{where}: ${{{path:.60}}} is not a path; write ${{{root}.name}} or ${{{root}.list[0]}}"
+        )
+    if found[1] != root:
+        raise ConfigError(f"{where}: ${{{path:.60}}} must begin with {root!r}")
+    return [name or int(index) for name, index in _STEP.findall(found[2])]
+
+
+def _at(content: Any, path: str, steps: list[str | int]) -> Any:
+    for step in steps:
+        match content, step:
+            case dict(), str() if step in content:
+                content = content[step]
+            case list(), int() if step < len(content):
+                content = content[step]
+            case _:
+                raise Missing(path)
+    return content
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
