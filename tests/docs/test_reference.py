@@ -317,7 +317,7 @@ def public_methods(kind: type) -> set[str]:
 
 def test_every_method_of_a_run_is_described() -> None:
     described = {name.partition("(")[0].split()[-1] for name in first_column("python.md", "A run")}
-    assert described == public_methods(RunHandle) | {"run_id"}
+    assert described == public_methods(RunHandle) | {"run_id", "is_new"}
 
 
 def test_every_method_of_a_runtime_and_each_of_its_options_is_described() -> None:
