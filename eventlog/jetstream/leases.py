@@ -29,7 +29,7 @@ from .layout import UNHEARD, Layout
 from .mailbox import Mailbox
 from .opening import Namespace
 from .streams import Message, WrongPosition, read_all, read_last, store
-from .wire import Done, NoResponders, Wire
+from .wire import Done, NoResponders, Unanswered, Wire
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ _DISCONNECTS = b"$SYS.ACCOUNT.*.DISCONNECT"
 _RECHECK_S = 0.1
 _RETRY_S = 0.1
 _FAREWELL_S = 1.0
+_ANSWER_S = 1.0
 _TTL_S_MIN = 1.0
 _TOMBSTONE = (headers.TTL, b"1s")
 _ENCODER = msgspec.json.Encoder()
@@ -130,7 +131,8 @@ class JetStreamLeases:
     async def served(self) -> frozenset[str]:
         """Return the agents whose wake-ups are taken by workers that are present now. Raises `LogUnavailable`.
 
-        Each announced worker gets a request; if the server denies requests to workers, it counts as present.
+        Each announced worker gets a request. One that is connected but silent, such as a stopped process, is not
+        present; if the server denies requests to workers, each counts as present.
         """
         present = await self._insist(self._present)
         answers = await asyncio.gather(*(self._still_there(worker) for worker in present))
@@ -151,6 +153,9 @@ class JetStreamLeases:
             return await _answers(self._wire, self._layout, worker)
         except ConfigError:
             return True
+        except Unanswered:
+            await self._wire.barrier()  # raises if it is the server that is silent
+            return False
 
     async def _appear(self, worker: str, agents: frozenset[str]) -> None:
         serves = _ENCODER.encode(sorted(agents))
@@ -192,9 +197,15 @@ class JetStreamLeases:
 
 
 async def _answers(wire: Wire, layout: Layout, worker: str) -> bool:
-    """Return whether the worker is connected. Raises `LogUnavailable`, `ConfigError` (denied)."""
+    """Return whether the worker is connected. Raises `Unanswered` (silent), `LogUnavailable`, `ConfigError` (denied).
+
+    It is asked twice, because the server may have sent the first request into a connection that was just breaking.
+    """
     try:
-        await wire.request(layout.alive(worker))
+        try:
+            await wire.request(layout.alive(worker), timeout_s=_ANSWER_S)
+        except Unanswered:
+            await wire.request(layout.alive(worker), timeout_s=_ANSWER_S)
     except NoResponders:
         return False
     return True

@@ -599,6 +599,25 @@ async def test_a_restart_of_the_server_kills_no_worker(server: EphemeralServer, 
         assert await log.leases.live("r", "alive", 1)
 
 
+async def test_a_worker_that_is_connected_but_silent_does_not_hide_the_others(
+    server: EphemeralServer, log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a stopped process is, and as one looks whose connection breaks while it is asked."""
+    monkeypatch.setattr(leases, "_ANSWER_S", 0.05)
+    async with (
+        Gate(server.port) as gate,
+        log.leases.presence("here", frozenset({"a"})),
+        opened(gate.url) as mine,
+        mine.leases.presence("silent", frozenset({"b"})),
+    ):
+        assert await log.leases.served() == {"a", "b"}
+        gate.mute()
+        assert await log.leases.served() == {"a"}
+        async with again(mine):
+            gate.cut()
+        assert await log.leases.served() == {"a", "b"}
+
+
 SYSTEM_EVENTS = """
 accounts {
   SYS { users: [{user: sys, password: sys}], exports: [{stream: "$SYS.ACCOUNT.*.DISCONNECT", accounts: [A]}] }
