@@ -28,6 +28,7 @@ if typing.TYPE_CHECKING:
     from .ports.settings import ModelSettings
     from .ports.tools import Answer, ChildFailed, Retryable, Signal, ToolFailed
     from .runtime import Runtime
+    from .shared.log_ids import LogIds
     from .tools.context import ArtifactRef, Callback, ToolContext
     from .tools.decorator import tool
     from .tools.run_context import RunContext
@@ -48,6 +49,7 @@ __all__ = [
     "ForkPlan",
     "Host",
     "LocalExecutor",
+    "LogIds",
     "ModelSettings",
     "OutputRefused",
     "PlannedCall",
@@ -88,6 +90,7 @@ _LOADED_LATER = {
     "ForkPlan": "forks.plan",
     "Host": "driving.host",
     "LocalExecutor": "executors.local",
+    "LogIds": "shared.log_ids",
     "ModelSettings": "ports.settings",
     "OutputRefused": "ports.outputs",
     "PlannedCall": "forks.plan",

@@ -15,18 +15,21 @@ if TYPE_CHECKING:
     from ...projections.approvals import ApprovalRow
     from ...projections.run_list import RunRow
     from ...runtime import Registry, Runtime
+    from .output.records import LogFormat
 
 _PART_MIN = 4
 _CANDIDATES = 5
 
 
 @contextlib.asynccontextmanager
-async def opened(settings: Settings, registry: Registry | None = None) -> AsyncIterator[Runtime]:
+async def opened(
+    settings: Settings, registry: Registry | None = None, *, log_format: LogFormat = "text"
+) -> AsyncIterator[Runtime]:
     """Open a runtime on the log that the user chose. Raises `ConfigError`, `LogUnavailable`."""
     from ...runtime import Runtime
     from .output.records import show_logs
 
-    show_logs()
+    show_logs(form=log_format)
     async with Runtime.open(settings.server, namespace=settings.namespace, registry=registry) as runtime:
         yield runtime
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,6 +15,10 @@ AgentPath = Annotated[
 AgentName = Annotated[str | None, typer.Option(metavar="NAME", help="Agent of a registry.")]
 ScriptInput = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Input of the run; default: the script's own `input`.")
+]
+LogForm = Annotated[
+    Literal["text", "json"],
+    typer.Option("--log-format", envvar="FOLDLOG_LOG_FORMAT", help="Form of log lines on stderr."),
 ]
 IgnoredUsage = Annotated[
     str | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -13,9 +13,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ...eventlog.names import run_subject
+from ...eventlog.ports import Log
 from ...runtime import Runtime
 from .access import Access
-from .answers import guarded, problem
+from .answers import Refused, guarded, problem
 from .hooks import Hook, load_hooks
 from .receiving import HookRoutes
 from .signals import SignalRoutes
@@ -34,7 +35,7 @@ def hooks_app(
     `hooks` and `tokens` are as `[hooks.<name>]` and `[tokens.<name>]` in the project's configuration, which is read if
     they are null. Raises `ConfigError`.
     """
-    return application(health_routes(runtime), hook_routes(runtime, load_hooks(runtime, hooks), tokens))
+    return application(health_routes(runtime.log), hook_routes(runtime, load_hooks(runtime, hooks), tokens))
 
 
 def hook_routes(
@@ -44,15 +45,17 @@ def hook_routes(
     return [*HookRoutes(runtime, hooks).routes(), *SignalRoutes(runtime, Access.read(tokens)).routes()]
 
 
-def health_routes(runtime: Runtime) -> list[BaseRoute]:
-    """Return `/healthz`, which answers while the process runs, and `/readyz`, which asks the log."""
+def health_routes(log: Log, *, serving: Callable[[], bool] = lambda: True) -> list[BaseRoute]:
+    """Return `/healthz`, which answers while the event loop runs, and `/readyz`: 503 unless it serves and has a log."""
 
     async def alive(_: Request) -> Response:
         return PlainTextResponse("ok\n")
 
     async def ready(_: Request) -> Response:
+        if not serving():
+            raise Refused(503, "this process is starting or draining")
         async with asyncio.timeout(READY_S):
-            await runtime.log.events.head(run_subject(0, "readyz", "readyz"))
+            await log.events.head(run_subject(0, "readyz", "readyz"))
         return PlainTextResponse("ok\n")
 
     return [Route("/healthz", alive, methods=["GET"]), Route("/readyz", guarded(ready), methods=["GET"])]

@@ -141,6 +141,7 @@ class Wire:
         self._closed = False
         self._trouble = ""
         self._attempts = 0
+        self._lost_at = 0.0
         self._denials: dict[bytes, str] = {}
         self._dispensable: dict[bytes, str] = {}
         self._forgone: set[str] = set()
@@ -451,7 +452,10 @@ class Wire:
     async def _disconnected(self) -> None:
         if self._up.is_set() and not self._closed:
             cause = f" ({self._trouble})" if self._trouble else ""
-            _log.warning("the connection to the NATS server at %s broke%s; reconnecting", self.url, cause)
+            _log.warning(
+                "NATS lost: the connection to the server at %s broke%s; reconnecting", self.url, cause
+            )
+            self._lost_at = self.now()
         self._up.clear()
         self._link.forget_unsent()
         self._fail_all(f"the connection to the NATS server at {self.url} broke before a reply came")
@@ -465,6 +469,10 @@ class Wire:
         self._trouble = ""
         self._unheard = None
         self._attempts = 0
+        if not self._up.is_set():
+            server = self._link.connected_url
+            where = self.url if server is None else f"{server.hostname}:{server.port}"
+            _log.warning("NATS back: connected to %s after %.1f s", where, self.now() - self._lost_at)
         self._up.set()
         self._tell(self.on_up)
 

@@ -69,6 +69,7 @@ from ..journal.outages import STALE_READ_S, through_outages
 from ..journal.snapshots import GRACE_S, SnapshotTaker
 from ..ports.json_values import as_json, sound
 from ..ports.tools import Tool
+from ..shared.log_ids import at_work, done_with
 from . import hydration
 from .cancellation import is_being_cancelled, shielded
 from .children import ChildRuns
@@ -96,6 +97,7 @@ LOOK_AGAIN_S = 5.0
 
 
 _OF_A_STEP = (CallModel, CallTool, VerifyCall, Expire)
+_OF_A_CALL = (CallTool, VerifyCall)
 
 
 class Driver:
@@ -270,6 +272,7 @@ class Driver:
 
     async def drive(self) -> Ending:
         """Advance the run until it ends, parks, or is no longer ours."""
+        ids = at_work({"run": self.state.run, "agent": self.state.agent})
         self._services.append(asyncio.create_task(self._follow()))
         self.guard.family.add(self)
         try:
@@ -286,6 +289,7 @@ class Driver:
             if self.guard is not self:
                 self.guard.family.discard(self)
                 self.guard.wake()
+            done_with(ids)
         return "over" if self.state.over else ending
 
     def _ending(self) -> Ending | None:
@@ -447,6 +451,10 @@ class Driver:
 
     async def _perform(self, effect: Effect) -> None:
         """Perform an effect, which ends in a command. If it raises, the drive stops, or it would wait for ever."""
+        if isinstance(effect, _OF_A_STEP):
+            at_work(
+                {"step": effect.step, **({"call": effect.call_id} if isinstance(effect, _OF_A_CALL) else {})}
+            )
         try:
             await self._do(effect)
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):

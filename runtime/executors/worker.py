@@ -44,6 +44,7 @@ from ..journal.journal import Journal
 from ..journal.lanes import at_head_of_lane
 from ..journal.redelivery import redeliver
 from ..journal.timers import owed_timers, set_timers
+from ..shared.log_ids import at_work
 from ..shared.slots import SLOT_TIMER, give_up, slots_of
 from .lacking import lacking
 
@@ -98,11 +99,17 @@ class Worker:
         self._grace_s = grace_s
         self._handling: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
+        self._pulling = False
 
     @property
     def log(self) -> Log:
         """The log that it serves."""
         return self._log
+
+    @property
+    def is_serving(self) -> bool:
+        """Return whether it takes wake-ups: it has started, and `stop` was not called."""
+        return self._pulling and not self._stopping.is_set()
 
     def stop(self) -> None:
         """Drain: take no new wake-ups, finish what can be finished within the grace time, release the rest."""
@@ -119,6 +126,7 @@ class Worker:
             redelivering = asyncio.create_task(self._redeliver(deaths))
             try:
                 async with self._log.wakeups.pull(agents) as deliveries:
+                    self._pulling = True
                     await self._receive(deliveries)
                     await self._drain()
             finally:
@@ -173,6 +181,7 @@ class Worker:
     # --- one wake-up (W10 to W15) ---------------------------------------------------------------------------
 
     async def _handle(self, delivery: Delivery) -> None:
+        at_work({"run": delivery.wakeup.run})
         try:
             settled, delay_s = await self._judge(delivery)
             if settled == "ack":
@@ -350,14 +359,15 @@ class Worker:
 
     async def _drive(self, delivery: Delivery, journal: Journal, cause: Command | None) -> Ending | None:
         """Claim and drive the run; None after a conflict (back to W10)."""
-        driver = Driver(self._host, journal)
+        driver, before = Driver(self._host, journal), journal.state.owner
         causes = [cause] if cause is not None else []
         # The heartbeats begin before the claim: no stored claim is without a lease.
         async with self._keeper.beat_for(driver, delivery.token):
             if not await driver.claim(*causes):
                 return None
             state = driver.state
-            logger.info("run %s of %s: claimed, epoch %d", state.run, state.agent, driver.epoch)
+            from_whom = "" if before is None else f", taken over from {before}"
+            logger.info("run %s of %s: claimed, epoch %d%s", state.run, state.agent, driver.epoch, from_whom)
             ending = await driver.drive()
         if ending != "fenced":
             await give_up(self._host, journal, below=driver.slots_below)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..options import LogForm
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def serve(
     grace_s: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="How long requests may continue after SIGTERM.")
     ] = 10.0,
+    log_format: LogForm = "text",
 ) -> int:
     """Serve HTTP until SIGTERM or Ctrl-C: requests under way are finished, new ones are not taken.
 
@@ -41,10 +43,12 @@ def serve(
 
     if not hooks:
         raise typer.BadParameter("say what to serve: --hooks")
-    return run_async(_serve(settings_of(context), path, host, port, grace_s))
+    return run_async(_serve(settings_of(context), path, host, port, grace_s, log_format))
 
 
-async def _serve(settings: Settings, path: str | None, host: str, port: int | None, grace_s: float) -> int:
+async def _serve(
+    settings: Settings, path: str | None, host: str, port: int | None, grace_s: float, log_format: LogForm
+) -> int:
     from ....runtime import Registry
     from ...http.app import application, health_routes, hook_routes
     from ...http.hooks import load_hooks
@@ -52,19 +56,20 @@ async def _serve(settings: Settings, path: str | None, host: str, port: int | No
     from ..loading import load_registry
     from ..loops import interruption
     from ..opening import opened
+    from ..output.records import announcer
     from ..output.terminal import Screen
 
-    screen = Screen(settings)
+    say = announcer(Screen(settings), log_format)
     registry: Registry = Registry() if path is None else load_registry(path)
-    async with opened(settings, registry) as runtime:
+    async with opened(settings, registry, log_format=log_format) as runtime:
         found = load_hooks(runtime)
-        app = application(health_routes(runtime), hook_routes(runtime, found))
+        app = application(health_routes(runtime.log), hook_routes(runtime, found))
         with interruption() as interrupted:
             async with served(app, host, port, grace_s) as address:
-                screen.say(f"serving {_named(list(found))} at {address}")
+                say(f"serving {_named(list(found))} at {address}")
                 await interrupted.wait()
-                screen.say("draining: no new requests are taken (repeat to exit immediately)")
-    screen.say("the server has ended")
+                say("draining: no new requests are taken (repeat to exit immediately)")
+    say("the server has ended")
     return 0
 
 

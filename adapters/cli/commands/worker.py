@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..options import LogForm
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from ....runtime import Registry, Worker
     from ..loops import Interruption
-    from ..output.terminal import Screen
 
 NAMES_MAX = 12
 """Maximum number of agents that a worker lists as it starts."""
+HEALTH_GRACE_S = 1.0
 
 
-def worker(
+def worker(  # noqa: PLR0913 - its options
     context: typer.Context,
     path: Annotated[str, typer.Argument(metavar="MODULE:REGISTRY", help="Registry of the agents to run.")],
     *,
@@ -37,6 +40,12 @@ def worker(
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Unique name of this worker in the log.")
     ] = None,
+    log_format: LogForm = "text",
+    health_port: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", min=0, max=65535, help="Serve /healthz and /readyz on this port."),
+    ] = None,
+    health_host: Annotated[str, typer.Option(metavar="HOST", help="Address of --health-port.")] = "127.0.0.1",
 ) -> int:
     """Drive durable runs until SIGTERM or Ctrl-C.
 
@@ -49,7 +58,8 @@ def worker(
         raise typer.BadParameter(
             "callers cannot reach a log in the memory of this process: choose another --server"
         )
-    return run_async(_work(settings, path, concurrency, lease_s, grace_s, name))
+    health = None if health_port is None else (health_host, health_port)
+    return run_async(_work(settings, path, concurrency, lease_s, grace_s, name, log_format, health))
 
 
 async def _work(
@@ -59,6 +69,8 @@ async def _work(
     lease_s: float,
     grace_s: float,
     name: str | None,
+    log_format: LogForm,
+    health: tuple[str, int] | None,
 ) -> int:
     import asyncio
     import logging
@@ -70,12 +82,12 @@ async def _work(
     from ....runtime.opening import open_log
     from ..loading import load_registry
     from ..loops import interruption
-    from ..output.records import show_logs
+    from ..output.records import announcer, show_logs
     from ..output.terminal import Screen
     from ..servers import address_of
 
-    show_logs(logging.WARNING if settings.quiet else logging.INFO)
-    screen, registry = Screen(settings), load_registry(path)
+    show_logs(logging.WARNING if settings.quiet else logging.INFO, form=log_format)
+    say, registry = announcer(Screen(settings), log_format), load_registry(path)
     check_name("the namespace", settings.namespace)
     called = check_name("the worker's name", name or _own_name())
     async with open_log(
@@ -91,20 +103,36 @@ async def _work(
         )
         serving = Worker(host, concurrency=concurrency, grace_s=grace_s)
         with interruption() as interrupted:
-            stopping = asyncio.create_task(_stop(serving, interrupted, screen))
+            stopping = asyncio.create_task(_stop(serving, interrupted, say))
             try:
-                screen.say(f"worker {called} serves {_named(registry)} on {address_of(settings)}")
-                await serving.serve()
+                async with _health_of(serving, health) as where:
+                    said = f"; health at {where}" if where else ""
+                    say(f"worker {called} serves {_named(registry)} on {address_of(settings)}{said}")
+                    await serving.serve()
             finally:
                 stopping.cancel()
                 await registry.aclose()
-    screen.say(f"worker {called} has ended")
+    say(f"worker {called} has ended")
     return 0
 
 
-async def _stop(serving: Worker, interrupted: Interruption, screen: Screen) -> None:
+@contextlib.asynccontextmanager
+async def _health_of(worker: Worker, at: tuple[str, int] | None) -> AsyncIterator[str | None]:
+    """Serve the health of the worker while open, if asked to; yields the address. Raises `ConfigError`."""
+    if at is None:
+        yield None
+        return
+    from ...http.app import application, health_routes
+    from ...http.server import served
+
+    app = application(health_routes(worker.log, serving=lambda: worker.is_serving))
+    async with served(app, *at, grace_s=HEALTH_GRACE_S) as address:
+        yield address
+
+
+async def _stop(serving: Worker, interrupted: Interruption, say: Callable[[str], None]) -> None:
     await interrupted.wait()
-    screen.say("draining: no new runs are taken (repeat to exit immediately)")
+    say("draining: no new runs are taken (repeat to exit immediately)")
     serving.stop()
 
 

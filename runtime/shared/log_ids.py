@@ -1,0 +1,41 @@
+"""Ids of the work at hand in log records: of the run, its agent, the step and the call.
+
+They are context variables, so that the records of a tool have them, too, also from its threads and from libraries that
+it uses. foldlog adds them to no record by itself: a handler that shall show them gets the filter `LogIds`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextvars import ContextVar, Token
+from types import MappingProxyType
+
+Ids = Mapping[str, str | int]
+
+NAMES = ("run", "agent", "step", "call", "request", "trace")
+_ids: ContextVar[Ids] = ContextVar("foldlog_log_ids", default=MappingProxyType({}))
+
+
+def at_work(ids: Ids) -> Token[Ids]:
+    """Add ids to the records of this task from now on, and of all that it starts."""
+    return _ids.set({**_ids.get(), **ids})
+
+
+def done_with(token: Token[Ids]) -> None:
+    """Take the ids away that `at_work` has added."""
+    _ids.reset(token)
+
+
+class LogIds(logging.Filter):
+    """Adds `foldlog`, a mapping of ids, to each record: those of `run`, `agent`, `step`, `call` that are known.
+
+    It lets every record pass. Put it on a handler; a formatter then finds the ids:
+
+        handler.addFilter(LogIds())
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add the ids."""
+        record.foldlog = dict(_ids.get())
+        return True
