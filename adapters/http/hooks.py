@@ -13,6 +13,7 @@ from pydantic import Field
 from ...eventlog.errors import ConfigError
 from ...runtime import Runtime
 from ...runtime.executors.installed import executor_factory
+from ...runtime.ports.conditions import Condition
 from ...runtime.ports.runnable import Runnable
 from ...runtime.ports.suggestions import nearest
 from ...runtime.ports.tools import SIGNAL_NAME
@@ -41,6 +42,7 @@ class HookTable(StrictTable):
     run: str | None = None
     data: str | dict[str, Any] | None = None
     key: str | None = None
+    when: str | None = None
     rate: str | None = None
 
 
@@ -69,6 +71,7 @@ class Hook(msgspec.Struct, frozen=True):
     verified: Verifier
     does: Start | Send
     key: Template | None
+    when: Condition | None
     rate: Rate | None
 
 
@@ -98,6 +101,7 @@ def _hook(runtime: Runtime, name: str, given: Any, where: str) -> Hook:
         verified=verifier_of(table.verify, [_secret(each, where) for each in secrets], table.hmac, where),
         does=_does(runtime, table, where),
         key=_template(table.key, f"{where}.key"),
+        when=None if table.when is None else Condition(table.when, f"{where}.when", ["body"]),
         rate=None if table.rate is None else Rate(table.rate, f"{where}.rate"),
     )
 

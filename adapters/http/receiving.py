@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from ...eventlog.errors import RunConflict
 from ...runtime import Runtime
+from ...runtime.ports.conditions import Condition, ConditionFailed
 from .answers import Refused, answer, guarded
 from .bodies import check_json, parse_json, read_body
 from .hooks import Hook, Send, Start
@@ -53,6 +54,8 @@ class HookRoutes:
         body = parse_json(raw)
         if hook.scheme == "slack" and (challenge := _challenge(body)) is not None:
             return answer(200, {"challenge": challenge})
+        if hook.when is not None and (why := _unmet(hook.when, body)):
+            return answer(200, {"ignored": why})
         wait_s = hook.rate.wait_s(now) if hook.rate is not None else 0
         if wait_s:
             raise Refused(429, "this hook takes no more requests now", retry_after_s=wait_s)
@@ -102,6 +105,14 @@ def _delivery(hook: Hook, request: Request, body: Any) -> str:
     if not isinstance(found, str) or len(found) > DELIVERY_MAX or not found.isprintable():
         raise Refused(400, f"the delivery's id must be a text of at most {DELIVERY_MAX} printable characters")
     return found
+
+
+def _unmet(when: Condition, body: Any) -> str:
+    """Return why a delivery is ignored; empty if it is not. One that the condition cannot judge is ignored, too."""
+    try:
+        return "" if when.is_met({"body": body}) else "the hook's condition is not met"
+    except ConditionFailed as failed:
+        return f"the hook's condition fails: {failed}"
 
 
 def _challenge(body: Any) -> str | None:

@@ -412,3 +412,30 @@ async def test_no_request_leads_to_an_error_of_the_server_or_to_a_run_without_a_
 def _same(one: str, other: str) -> bool:
     """Return whether the signatures are equal, but for the second in which they were made."""
     return one == other or one[:2] == "t=" or one.startswith(("v0=", "v1:"))
+
+
+async def test_a_delivery_that_does_not_meet_the_condition_starts_nothing_and_is_told_why() -> None:
+    hooks = tables()
+    hooks["github"]["when"] = "body.action in ['opened', 'reopened']"
+    async with door(MemoryLog(), hooks=hooks) as (app, runtime):
+        told = {}
+        for action in ("closed", 7, None, "opened"):
+            body = json.dumps({"text": "It is broken"} | ({"action": action} if action else {})).encode()
+            told[action] = await ask(app, "/hooks/github", body, signed("github", body, delivery=str(action)))
+        assert (told["closed"].status, told["closed"].json) == (
+            200,
+            {"ignored": "the hook's condition is not met"},
+        )
+        assert told[7].json == told["closed"].json
+        assert told[None].status == 200
+        assert told[None].json["ignored"].endswith("there is no 'action'")
+        assert told["opened"].status == 202
+        assert await runs(runtime) == [told["opened"].json["run_id"]]
+
+
+async def test_a_condition_of_a_hook_is_refused_before_anything_is_served() -> None:
+    hooks = tables()
+    hooks["github"]["when"] = "action == 'opened'"
+    with pytest.raises(ConfigError, match=r"hooks\.github\]\.when: .* uses 'action'; known are .*body"):
+        async with door(MemoryLog(), hooks=hooks):
+            pass
