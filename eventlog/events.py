@@ -456,6 +456,36 @@ class ForkLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str | None = None
 
 
+TriggerKind = Literal["api", "cli", "cron", "hook", "child", "retry", "rollback"]
+
+
+class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The cause of a run: `kind`, and the `name` of the schedule or hook, if any.
+
+    `key` names the occurrence for its sender, such as the id of a delivery. `due_at` is the time for which a schedule
+    started the run, `fired_at` the time at which it did (Unix seconds). `request_id` and `traceparent` (W3C trace
+    context) are those of the request, and are handed down to child runs.
+    """
+
+    kind: TriggerKind
+    name: str = ""
+    key: str = ""
+    due_at: float | None = None
+    fired_at: float | None = None
+    request_id: str = ""
+    traceparent: str = ""
+
+    @property
+    def ids(self) -> dict[str, str | int]:
+        """The ids for log records: `request`, and `trace` as in the traceparent; only those that are known."""
+        known = {"request": self.request_id, "trace": self.traceparent[3:35]}
+        return {name: each for name, each in known.items() if each}
+
+    def handed_down(self) -> Trigger:
+        """Return the trigger of a child run."""
+        return Trigger(kind="child", request_id=self.request_id, traceparent=self.traceparent)
+
+
 class Submitted(EventFields, frozen=True, kw_only=True, tag="submitted"):
     """The first event of a run, with its configuration and input. `lane` is null if the run is not queued in a lane.
 
@@ -482,6 +512,7 @@ class Submitted(EventFields, frozen=True, kw_only=True, tag="submitted"):
     """The options of the submission that changed its agent for this run; `config` has them already."""
     rules: int = 0
     """The version of the core's rules for this run, if a release has changed them; a fork keeps its original's."""
+    trigger: Trigger | None = None
 
 
 class Claimed(EventFields, frozen=True, kw_only=True, tag="claimed"):

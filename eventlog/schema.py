@@ -23,13 +23,16 @@ VOLATILE = frozenset(
         "duration_ms",
         "execution_time_ms",
         "expires_at",
+        "fired_at",
         "lease_s",
         "retry_at",
         "started_at",
         "until",
         # random values
+        "request_id",
         "sha256",
         "token",
+        "traceparent",
         # tries
         "attempt",
         "deduplicated",
@@ -45,6 +48,9 @@ VOLATILE = frozenset(
     }
 )
 """Fields, of events and in a tool result's `metadata`, in which two equal runs may differ (R23)."""
+
+TRIGGER_VOLATILE = VOLATILE - {"due_at"} | {"key"}
+"""Those of a `Trigger`: the time for which a schedule started a run is what the run is about."""
 
 _METADATA = (
     "started_at",
@@ -139,14 +145,15 @@ def _plain(schema: Any) -> Any:
 
 def _described(schema: JsonSchema) -> JsonSchema:
     schema = _plain(schema)
-    properties = _marked(schema.get("properties", {}))
+    volatile = TRIGGER_VOLATILE if schema.get("title") == "Trigger" else VOLATILE
+    properties = _marked(schema.get("properties", {}), volatile)
     if "metadata" in properties and schema["title"] == "ToolResult":
         properties["metadata"]["properties"] = _marked({name: {} for name in _METADATA})
     return {**schema, "properties": properties}
 
 
-def _marked(properties: JsonSchema) -> JsonSchema:
+def _marked(properties: JsonSchema, volatile: frozenset[str] = VOLATILE) -> JsonSchema:
     return {
-        name: {**schema, "x-volatile": True} if name in VOLATILE else dict(schema)
+        name: {**schema, "x-volatile": True} if name in volatile else dict(schema)
         for name, schema in properties.items()
     }

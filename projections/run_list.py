@@ -26,6 +26,7 @@ from ..eventlog.events import (
     SummaryMade,
     TimerFired,
     TokenUsage,
+    Trigger,
     Unknown,
     Usage,
 )
@@ -57,6 +58,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
       cover the run without its children.
     - `worker` and `epoch` are those of the last claim.
     - `revision`, `digest` and `position` are those of the last folded commit.
+    - `trigger` is what started the run.
     - `forked_from` and `forked_at` are the run and revision from which a fork was made; its shared history counts as
       its own.
     """
@@ -66,6 +68,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     forked_from: str | None = None
     forked_at: int | None = None
+    trigger: Trigger | None = None
     shard: int
     kind: str = ""
     agent: str
@@ -100,7 +103,7 @@ class RunList:
     """The projection for the run list."""
 
     name = "runs"
-    version = 6
+    version = 7
     row = RunRow
     columns = (
         "root_id",
@@ -157,6 +160,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
                 parent=parent,
                 forked_from=event.fork.run if event.fork is not None else None,
                 forked_at=event.fork.revision if event.fork is not None else None,
+                trigger=event.trigger,
             )
         case Claimed():
             status = "running" if row.status == "queued" else row.status

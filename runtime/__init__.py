@@ -5,7 +5,7 @@ A public name is loaded when it is first used, so that the core can be imported 
 
 import typing
 
-from ..eventlog.events import Custom
+from ..eventlog.events import Custom, Trigger
 from ..eventlog.lazy_names import lazy_names as _lazy_names
 
 if typing.TYPE_CHECKING:
@@ -70,6 +70,7 @@ __all__ = [
     "Swarm",
     "ToolContext",
     "ToolFailed",
+    "Trigger",
     "Worker",
     "format_flow",
     "parse_flow",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from ..eventlog.errors import ConfigError
+from ..eventlog.events import Trigger
 from .ports.settings import ModelSettings
 from .ports.suggestions import nearest
 
@@ -20,6 +21,7 @@ class RunOptions(TypedDict, total=False):
     instead of the agent's; `instructions_suffix` follows its instructions; `max_steps`, `tools` (names) and `budgets`
     may only be less than the agent's.
     `run_id` chooses the run's id. `idempotency_key` names the submission: submitting it again returns the same run.
+    `trigger` says what started the run (default: `Trigger(kind="api")`), with the ids of the request behind it.
     """
 
     executor: str
@@ -35,6 +37,7 @@ class RunOptions(TypedDict, total=False):
     instructions_suffix: str | None
     tools: Sequence[str] | None
     budgets: Any
+    trigger: Trigger | None
 
 
 def check_options(options: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from ..eventlog.errors import (
     RunConflict,
     RunNotFound,
 )
-from ..eventlog.events import DetailedEvent, ForkTools, Observable, StreamEvent, Submitted
+from ..eventlog.events import DetailedEvent, ForkTools, Observable, StreamEvent, Submitted, Trigger
 from ..eventlog.names import (
     check_name,
     new_run_id,
@@ -239,6 +239,7 @@ class Runtime:
             metadata=options.get("metadata"),
             idempotency_key=options.get("idempotency_key"),
             overrides=overrides,
+            trigger=options.get("trigger") or Trigger(kind="api"),
         )
         self._check_memory(submitted, chosen)
         place = await self._place(submitted, options.get("run_id"))
@@ -285,6 +286,7 @@ class Runtime:
         agent: Runnable[OutputT] | None = None,
         fork_id: str | None = None,
         archive: StoredRuns | None = None,
+        trigger: Trigger | None = None,
     ) -> RunHandle[OutputT]:
         """Start a new root run that shares the history of a run up to revision `at` and goes on live from there.
 
@@ -295,14 +297,16 @@ class Runtime:
         pure; `replay` uses the result that the run has after `at` for the same tool and arguments, each once, and
         requests an approval for the others. Approvals given after `at`, or to a call without its result there, do not
         count. `agent`: one that is not registered. The same `fork_id` with the same options is the same fork.
-        `archive`: the source of the run (`foldlog.replay.read_archive`), if it is not in this log.
+        `archive`: the source of the run (`foldlog.replay.read_archive`), if it is not in this log. `trigger` as for
+        `start`.
 
         Raises `RunNotFound`, `ConfigError`, which names everything that is missing here, `RunConflict`,
         `UnsupportedByExecutor`, `NotRegistered`, `PayloadTooLarge`, `LogUnavailable`.
         """
         chosen = self.executor(executor)
         origin = await self._origin(run_id, at, archive)
-        options = ForkOptions(model=model, input=input, tools=tools, executor=executor)
+        cause = trigger or Trigger(kind="api")
+        options = ForkOptions(model=model, input=input, tools=tools, executor=executor, trigger=cause)
         submitted = submission(origin, options)
         given = agent or self._member(origin.run.path.rpartition("/")[2])
         now = self.log.clock.now()

@@ -15,11 +15,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...eventlog.errors import RunConflict
+from ...eventlog.events import Trigger
 from ...runtime import Runtime
 from ...runtime.ports.conditions import Condition, ConditionFailed
 from .answers import Refused, answer, guarded
 from .bodies import check_json, parse_json, read_body
 from .hooks import Hook, Send, Start
+from .identifiers import request_id, traceparent
 from .signatures import Scheme
 from .templates import Missing
 
@@ -61,17 +63,26 @@ class HookRoutes:
             raise Refused(429, "this hook takes no more requests now", retry_after_s=wait_s)
         try:
             async with asyncio.timeout(STORE_S):
-                return await self._take(hook, _delivery(hook, request, body), body)
+                return await self._take(hook, request, _delivery(hook, request, body), body)
         except Missing as missing:
             raise Refused(422, str(missing)) from None
 
-    async def _take(self, hook: Hook, delivery: str, body: Any) -> Response:
+    async def _take(self, hook: Hook, request: Request, delivery: str, body: Any) -> Response:
         if isinstance(hook.does, Send):
             return await self._send(hook, hook.does, delivery, body)
-        return await self._start(hook, hook.does, delivery, body)
+        trigger = Trigger(
+            kind="hook",
+            name=hook.name,
+            key=delivery,
+            fired_at=self._runtime.log.clock.now(),
+            request_id=request_id(request),
+            traceparent=traceparent(request),
+        )
+        return await self._start(hook, hook.does, trigger, body)
 
-    async def _start(self, hook: Hook, does: Start, delivery: str, body: Any) -> Response:
+    async def _start(self, hook: Hook, does: Start, trigger: Trigger, body: Any) -> Response:
         """Return 202 once the run's first commit is stored, and 200 for a delivery that has its run."""
+        delivery = trigger.key
         try:
             run = await self._runtime.start(
                 does.agent,
@@ -79,6 +90,7 @@ class HookRoutes:
                 executor=does.executor,
                 session=None if does.session is None else does.session.fill(body),
                 idempotency_key=f"hook:{hook.name}:{delivery}" if delivery else None,
+                trigger=trigger,
             )
         except RunConflict as conflict:  # the same delivery, before the hook's template was changed
             return answer(200, {"run_id": conflict.run_id, "is_new": False})

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from ...eventlog.errors import ConfigError, PayloadTooLarge
-from ...eventlog.events import ParentLink, Submitted
+from ...eventlog.events import ParentLink, Submitted, Trigger, TriggerKind
 from ...eventlog.parts import Part
 from ...eventlog.ports import COMMIT_BYTES_MAX
 from ...projections.messages import canonical_json, parse_messages, sha256_hex
@@ -18,6 +19,10 @@ from ..ports.runnable import Runnable
 from . import lineage
 from .rules import RULES_NOW
 
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+"""The W3C trace context of version 00; later versions begin with the same fields."""
+TRIGGER_TEXT_MAX = 512
+"""The greatest length of a text in a trigger, in characters."""
 CHILD = "child"
 """The executor of a run that belongs to a call of its parent: the parent's driver drives it, and no other (W19)."""
 
@@ -35,12 +40,15 @@ def submitted_event(  # noqa: PLR0913 - its parts
     idempotency_key: str | None = None,
     parent: ParentLink | None = None,
     overrides: Mapping[str, Any] = MappingProxyType({}),
+    trigger: Trigger | None = None,
 ) -> Submitted:
     """Return the event that opens a run, with `parts` and `overrides` as in `Submitted`.
 
     Raises `ConfigError`, `PayloadTooLarge`.
     """
     check_text("the input of a run", input)
+    if trigger is not None:
+        check_trigger(trigger)
     names = {"the session": session, "the user": user, "the idempotency key": idempotency_key}
     for what, text in names.items():
         if text is not None:
@@ -81,6 +89,7 @@ def submitted_event(  # noqa: PLR0913 - its parts
         parent=parent,
         overrides=dict(overrides),
         rules=RULES_NOW,
+        trigger=trigger,
     )
 
 
@@ -101,6 +110,24 @@ def with_model(submitted: Submitted, model: str) -> Submitted:
     """Return the submission with another model; of a swarm or loop, for all its agents."""
     config = lineage.with_model(submitted.kind, submitted.config, model)
     return msgspec.structs.replace(submitted, config=config, config_digest=sha256_hex(canonical_json(config)))
+
+
+def check_trigger(trigger: object) -> None:
+    """Raise `ConfigError` unless this is a trigger whose ids can be stored and shown."""
+    if not isinstance(trigger, Trigger):
+        raise ConfigError(f"the trigger must be a Trigger, not {type(trigger).__name__}")
+    kinds = get_args(TriggerKind)
+    if trigger.kind not in kinds:
+        raise ConfigError(f"the trigger's kind must be one of {', '.join(kinds)}, not {trigger.kind!r}")
+    for name in ("name", "key", "request_id", "traceparent"):
+        text = getattr(trigger, name)
+        check_text(f"the trigger's {name}", text)
+        if len(text) > TRIGGER_TEXT_MAX or not text.isprintable():
+            raise ConfigError(
+                f"the trigger's {name} must have at most {TRIGGER_TEXT_MAX} printable characters"
+            )
+    if trigger.traceparent and not TRACEPARENT.fullmatch(trigger.traceparent):
+        raise ConfigError(f"{trigger.traceparent!r} is not a traceparent: 00-<32 hex>-<16 hex>-<2 hex>")
 
 
 def check_text(what: str, value: object) -> None:
@@ -125,6 +152,12 @@ def _history(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _are_objects(given: object) -> bool:
     return isinstance(given, Sequence) and all(isinstance(each, Mapping) for each in given)
+
+
+def handed_down(above: Submitted | None) -> Trigger:
+    """Return the trigger of a run below this one."""
+    trigger = above.trigger if above is not None else None
+    return (trigger or Trigger(kind="child")).handed_down()
 
 
 def lane_of(session: str) -> str:

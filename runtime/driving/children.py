@@ -21,7 +21,7 @@ from ..core.commands import ChildEnded, ChildSpawned, Command, PreparationFailed
 from ..core.effects import CallTool, Effect, RunNode
 from ..core.lineage import link_to, node_place, recorded_for
 from ..core.parking import waits_for_people
-from ..core.submission import CHILD, submitted_event, with_model
+from ..core.submission import CHILD, handed_down, submitted_event, with_model
 from ..core.turn import Turn
 from ..journal.cancel import cancel_family, see_cancel_through
 from ..journal.family import until_ready
@@ -204,6 +204,7 @@ class ChildRuns:
             messages=messages,
             user=user if options.user is None else options.user,
             metadata=metadata if options.metadata is None else options.metadata,
+            trigger=handed_down(above),
         )
 
     async def run_in_call(

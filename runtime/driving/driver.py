@@ -268,11 +268,15 @@ class Driver:
             except ConfigError as error:
                 take(turn, PreparationFailed(error_type="config_error", message=str(error)))
 
+    def _ids_of_request(self) -> dict[str, str | int]:
+        submitted = self.state.submitted
+        return {} if submitted is None or submitted.trigger is None else submitted.trigger.ids
+
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     async def drive(self) -> Ending:
         """Advance the run until it ends, parks, or is no longer ours."""
-        ids = at_work({"run": self.state.run, "agent": self.state.agent})
+        ids = at_work({"run": self.state.run, "agent": self.state.agent, **self._ids_of_request()})
         self._services.append(asyncio.create_task(self._follow()))
         self.guard.family.add(self)
         try:

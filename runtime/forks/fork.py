@@ -13,7 +13,7 @@ import msgspec
 
 from ...eventlog.commits import Chain
 from ...eventlog.errors import ConfigError, RunNotFound
-from ...eventlog.events import ForkLink, ForkTools, Submitted
+from ...eventlog.events import ForkLink, ForkTools, Submitted, Trigger
 from ...eventlog.offload import restore
 from ...eventlog.parts import Part, TextPart, files_of
 from ...eventlog.ports import Artifacts, Log, Selector, Stored, Subject
@@ -23,7 +23,7 @@ from ...projections.messages import canonical_json, sha256_hex
 from ...projections.run_state import RunState
 from ..agents.kinds import runnable_of
 from ..core.lineage import given_model, with_model
-from ..core.submission import check_text, uncounted
+from ..core.submission import check_text, check_trigger, uncounted
 from .family import Ancestor, Ancestors, Opening, share
 from .history import check, has_begun
 from .nodes import has_node
@@ -79,6 +79,7 @@ class ForkOptions(msgspec.Struct, frozen=True, kw_only=True):
     input: str | None = None
     tools: ForkTools = "ask"
     executor: str = "local"
+    trigger: Trigger = Trigger(kind="api")
 
 
 async def read_origin(log: Log, subject: Subject, at: int) -> Origin:
@@ -189,7 +190,16 @@ def submission(origin: Origin, options: ForkOptions) -> Submitted:
         idempotency_key=None,
         parent=None,
         fork=link,
+        trigger=_trigger(before, options.trigger),
     )
+
+
+def _trigger(before: Submitted, given: Trigger) -> Trigger:
+    """Return the fork's trigger; a request that is not named is the original's."""
+    check_trigger(given)
+    if given.request_id or before.trigger is None:
+        return given
+    return msgspec.structs.replace(given, request_id=before.trigger.request_id)
 
 
 def _parts(before: Submitted, text: str) -> list[Part]:

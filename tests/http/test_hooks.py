@@ -39,6 +39,18 @@ async def test_a_delivery_starts_one_run_however_often_it_comes(scheme: str) -> 
         assert await runs(runtime) == [run_id]
 
 
+async def test_the_run_of_a_delivery_has_its_id_and_those_of_the_request() -> None:
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    for given, kept in [("r-1", "r-1"), ("no\x80text", ""), ("x" * 200, "")]:
+        async with door(MemoryLog()) as (app, runtime):
+            ids = {"X-Request-Id": given, "traceparent": trace if kept else "00-zz"}
+            await ask(app, "/hooks/github", BODY, signed("github", BODY) | ids)
+            (row,) = await runtime.list_runs()
+            assert row.trigger is not None
+            assert (row.trigger.kind, row.trigger.name, row.trigger.key) == ("hook", "github", "d1")
+            assert (row.trigger.request_id, row.trigger.traceparent) == (kept, trace if kept else "")
+
+
 async def test_eight_senders_of_one_delivery_over_two_servers_start_one_run() -> None:
     log = MemoryLog()
     async with door(log) as (one, runtime), door(log) as (two, _):

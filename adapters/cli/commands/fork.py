@@ -155,6 +155,7 @@ async def _fork(
     yes: bool,
     compare: bool,
 ) -> int:
+    from ....eventlog.events import Trigger
     from ..loading import executor_for, load_registry
     from ..opening import opened, run_named
     from ..output.terminal import Screen
@@ -179,7 +180,12 @@ async def _fork(
     async with opened(settings, registry) as runtime:
         executor, runs_in = executor_for(runtime, target.executor, target.path)
         started = await runtime.fork(
-            origin.run, **wish, fork_id=target.run_id, executor=executor, archive=origin.archive
+            origin.run,
+            **wish,
+            fork_id=target.run_id,
+            executor=executor,
+            archive=origin.archive,
+            trigger=Trigger(kind="cli"),
         )
         if runs_in == "process":
             how = dataclasses.replace(how, cancels=True, drives=target.path)

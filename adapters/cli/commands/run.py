@@ -106,7 +106,7 @@ def run(  # noqa: PLR0913 - the options
 async def _run(
     settings: Settings, path: str, name: str | None, given: list[str], how: Watch, /, **options: Any
 ) -> int:
-    from ....runtime import File, Runtime
+    from ....runtime import File, Runtime, Trigger
     from ..loading import load_agent
     from ..loops import interruption
     from ..output.records import show_logs
@@ -123,6 +123,7 @@ async def _run(
             raise typer.BadParameter(
                 "workers cannot reach a log in the memory of this process: choose another --server, or --executor local"
             )
+        options["trigger"] = Trigger(kind="cli")
         run = await runtime.start(agent, [question, *files] if files else question, **options)
         if runs_in == "process":
             how = dataclasses.replace(how, cancels=True, drives=path)

@@ -362,6 +362,7 @@ def _document(state: RunState, rows: list[Row]) -> dict[str, Any]:
         "session": submitted.session if submitted is not None else None,
         "user": submitted.user if submitted is not None else None,
         "metadata": submitted.metadata if submitted is not None else {},
+        "trigger": msgspec.to_builtins(submitted.trigger) if submitted is not None else None,
         "fork": msgspec.to_builtins(submitted.fork) if submitted is not None else None,
         "input": submitted.input if submitted is not None else "",
         "output": state.output,
@@ -409,11 +410,14 @@ _LABEL = 7
 def _head(state: RunState, family: FamilyTotals) -> Iterator[tuple[str, str, str]]:
     """Yield the fields that describe a run as a whole: name, text, style."""
     from ..output.escaping import clean, one_line
+    from ..output.times import trigger_words
 
     submitted = state.submitted
     if submitted is not None:
         yield "agent", f"{state.path} on the {submitted.executor} executor", ""
         yield "input", one_line(submitted.input), ""
+    if submitted is not None and submitted.trigger is not None:
+        yield "trigger", one_line(trigger_words(submitted.trigger)), ""
     if submitted is not None and submitted.fork is not None:
         origin = submitted.fork
         told = (

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from ....eventlog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ....eventlog.events import Trigger
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -13,6 +17,13 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 def moment(at: float) -> str:
     """Format Unix seconds as local time, `2026-03-01 13:05:09`."""
     return f"{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def trigger_words(trigger: Trigger) -> str:
+    """Say what started a run: `cron briefing, due 2026-03-01 13:05:00, request r-17`."""
+    due = "" if trigger.due_at is None else f", due {moment(trigger.due_at)}"
+    request = f", request {trigger.request_id}" if trigger.request_id else ""
+    return f"{trigger.kind} {trigger.name}".rstrip() + due + request
 
 
 def seconds_of(text: str) -> float:
