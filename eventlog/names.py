@@ -15,7 +15,7 @@ SNAPSHOTS_SUFFIX = "_snapshots"
 """The suffix of the names of streams that are only a cache."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _SHARD_PREFIX = re.compile(r"([0-9a-f]{2})-[0-9a-z]{21}")
-_Kind = Literal["run", "lane", "key", "breaker", "slots"]
+_Kind = Literal["run", "lane", "key", "breaker", "slots", "policy"]
 
 
 def check_name(what: str, name: object) -> str:
@@ -81,6 +81,11 @@ def slots_subject(name: str, shards: int) -> Subject:
     return Subject(shard_of(name, shards), "slots", "", digest_of(name)[:32])
 
 
+def policy_subject(shards: int) -> Subject:
+    """Return the subject that records the calls which operators approved for good."""
+    return Subject(shard_of("policy", shards), "policy", "", digest_of("policy")[:32])
+
+
 def subject_token(subject: Subject) -> str:
     """Return the subject as dotted text without namespace and shard: `run.<root>.<run>`, or its kind and id."""
     return f"run.{subject.root}.{subject.id}" if subject.kind == "run" else f"{subject.kind}.{subject.id}"
@@ -91,8 +96,7 @@ def parse_subject_token(shard: int, token: str) -> Subject:
     match token.split("."):
         case ["run", root, run]:
             return Subject(shard, "run", root, run)
-        case ["lane" | "key" | "breaker" | "slots" as kind, name]:
-            kinds: dict[str, _Kind] = {"lane": "lane", "key": "key", "breaker": "breaker", "slots": "slots"}
-            return Subject(shard, kinds[kind], "", name)
+        case ["lane" | "key" | "breaker" | "slots" | "policy" as kind, name]:
+            return Subject(shard, kind, "", name)  # type: ignore[arg-type] # one of the literals
         case _:
             raise ValueError(f"not a subject of the log: {token!r}")

@@ -30,7 +30,7 @@ class Subject(msgspec.Struct, frozen=True, order=True):
     """One strictly ordered sequence of commits: of a run, a lane's queue, an idempotency key, a breaker, or slots."""
 
     shard: int
-    kind: Literal["run", "lane", "key", "breaker", "slots"]
+    kind: Literal["run", "lane", "key", "breaker", "slots", "policy"]
     root: str
     id: str
 

@@ -35,6 +35,8 @@ def call_tool(state: RunState, event: ToolCall) -> None:
     """Add a tool call that the model requested."""
     call_id = event.tool_call_id or ""
     state.place_call(call_id, (state.step, len(state.calls)))
+    count = state.tool_counts.get(event.tool_name, 0)
+    state.tool_counts[event.tool_name] = count + 1
     state.calls[call_id] = CallState(
         id=call_id,
         index=len(state.calls),
@@ -42,6 +44,8 @@ def call_tool(state: RunState, event: ToolCall) -> None:
         arguments=event.arguments,
         raw_arguments=event.raw_arguments,
         injected_args=event.injected_args,
+        policy=event.policy,
+        count=count,
         cut=state.model.finish_reason,
     )
 
@@ -126,6 +130,9 @@ def resolve_approval(state: RunState, event: ApprovalResolved) -> None:
     if approval.request.kind == "budget" and event.decision == "approved":
         _raise_ceiling(state.spent, approval.request.arguments.get("budget"), event.arguments)
     call = state.calls.get(event.tool_call_id or "")
+    if event.always:
+        arguments = approval.request.arguments if event.arguments is None else event.arguments
+        state.always.append(recording_key(approval.request.tool_name, arguments))
     if call is not None:  # after the calls that were released earlier
         call.turn = max(each.turn for each in state.calls.values()) + 1
     if call is not None and approval.request.kind == "unverifiable" and event.outcome == "retry":

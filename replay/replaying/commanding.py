@@ -530,6 +530,7 @@ def _resolved(event: ApprovalResolved) -> Command:
         result=event.result,
         by=event.by,
         token=event.token,
+        always=event.always,
     )
 
 

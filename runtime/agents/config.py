@@ -29,10 +29,11 @@ from pydantic import (
     StrictStr,
 )
 
-from ...eventlog.errors import AgentConfigError, ConfigProblem
+from ...eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
 from ...projections.messages import canonical_json, sha256_hex
 from ...projections.retrieval import RETRIEVE
 from ..core.policy import Action as PolicyAction
+from ..core.policy import condition
 from ..core.rules import BreakerRules, ContextRules, FileRules, RetryRules, Rules
 from ..ports.json_schema import DRAFT, check_output_schema
 from ..ports.json_values import NotJson, as_json
@@ -204,12 +205,25 @@ class BreakerConfig(_Table):
     """The time it stays open; then it admits one call."""
 
 
+def _condition(text: str) -> str:
+    """Check the condition of a rule. Raises `ValueError`."""
+    try:
+        condition(text, "")
+    except ConfigError as error:
+        raise ValueError(str(error).removeprefix(": ")) from None
+    return text
+
+
 class PolicyRuleConfig(_Table):
     """A rule: the action for calls whose tool name and arguments all match these patterns."""
 
     tool: Annotated[Text, Field(min_length=1)] = "*"
     arguments: dict[Text, Text] = {}
     """A pattern for each argument that has to match."""
+    unless: dict[Text, Text] = {}
+    """The rule does not apply to calls whose arguments match all of these patterns."""
+    when: Annotated[Text, AfterValidator(_condition)] | None = None
+    """The rule applies only to calls that meet this condition."""
     action: PolicyAction
     reason: Text = ""
     """Shown to the model, or to the person who decides."""

@@ -315,6 +315,7 @@ class Resolve(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
     token: str = ""
     """The SHA-256 (hex) of the resume token that authorizes the answer; empty for a caller who needs none."""
+    always: bool = False
 
 
 class IssueToken(msgspec.Struct, frozen=True, kw_only=True):

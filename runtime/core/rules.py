@@ -12,7 +12,7 @@ from ...eventlog.events import Submitted, ToolEffect
 from ..ports.files import FILE_BYTES_MAX, REQUEST_BYTES_MAX
 from ..ports.settings import ModelSettings
 from .lineage import fork_policy
-from .policy import Policy
+from .policy import Policy, joined
 
 ASKED_EFFECTS: frozenset[ToolEffect] = frozenset({"unsafe", "idempotent"})
 """The effects that a fork requests approvals for. Its calls have their own idempotency keys, so even a call that was
@@ -150,6 +150,9 @@ class Rules(msgspec.Struct, frozen=True):
 def rules_of_run(submitted: Submitted) -> Rules:
     """Return the rules of a run: those of its configuration, and those that forks add."""
     rules = rules_of(submitted.config)
+    if submitted.policy:
+        policy = joined(submitted.config.get("policy") or {}, submitted.policy)
+        rules = msgspec.structs.replace(rules, policy=policy)
     if fork_policy(submitted) in {None, "run"}:
         return rules
     return msgspec.structs.replace(rules, approved_effects=ASKED_EFFECTS)

@@ -41,6 +41,7 @@ from ...eventlog.events import (
     OutputMade,
     OutputRejected,
     Parked,
+    PolicyUpdated,
     PauseRequested,
     PlanMade,
     PlannerReplied,
@@ -124,5 +125,5 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
             return "driving"
         case TokenIssued() | TokenRevoked():
             return "driving"
-        case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated():  # not of a run
+        case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated() | PolicyUpdated():  # not of a run
             return "driving"
