@@ -286,8 +286,8 @@ class ApprovalResolved(EventFields, frozen=True, kw_only=True, tag="approval_res
 
     `outcome` (with `result`) is that of a call which is not run, because it was started before (kind unverifiable) or
     its work was done by hand; `retry` runs it again.
-    `token` is the SHA-256 (hex) of the resume token with which it was answered, if any. `always`: the same call needs no
-    approval again.
+    `token` is the SHA-256 (hex) of the resume token with which it was answered, if any. `always`: exactly the same call
+    needs no approval again.
     """
 
     type: ClassVar[Literal["approval_resolved"]] = "approval_resolved"
@@ -506,8 +506,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Submitted(EventFields, frozen=True, kw_only=True, tag="submitted"):
     """The first event of a run, with its configuration and input. `lane` is null if the run is not queued in a lane.
 
-    `parts` is the whole input if it is more than one text; `input` is then the text of its parts. `policy` is that of the
-    namespace, with the calls that were approved for good; it is joined with that of the configuration.
+    `parts` is the whole input if it is more than one text; `input` is then the text of its parts. `policy` is that of
+    the namespace, with the calls that were approved for good; it is joined with that of the configuration.
     """
 
     type: ClassVar[Literal["submitted"]] = "submitted"

@@ -97,6 +97,6 @@ def parse_subject_token(shard: int, token: str) -> Subject:
         case ["run", root, run]:
             return Subject(shard, "run", root, run)
         case ["lane" | "key" | "breaker" | "slots" | "policy" as kind, name]:
-            return Subject(shard, kind, "", name)  # type: ignore[arg-type] # one of the literals
+            return Subject(shard, kind, "", name)
         case _:
             raise ValueError(f"not a subject of the log: {token!r}")

@@ -348,8 +348,8 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     """The ids of all other calls."""
     tool_counts: dict[str, int] = {}
     """The number of calls that the model made, by tool."""
-    always: list[str] = []
-    """The `recording_key` of each call that an operator of this run approved for good."""
+    always: dict[str, str] = {}
+    """The `recording_key` of each call that an operator approved for good, by the approval."""
     approvals: dict[str, ApprovalState] = {}
     recorded: dict[str, list[ResultRecorded]] = {}
     """Results that a fork may still use for calls instead of running them, by `recording_key`, oldest first."""

@@ -132,7 +132,7 @@ def resolve_approval(state: RunState, event: ApprovalResolved) -> None:
     call = state.calls.get(event.tool_call_id or "")
     if event.always:
         arguments = approval.request.arguments if event.arguments is None else event.arguments
-        state.always.append(recording_key(approval.request.tool_name, arguments))
+        state.always[event.approval_id] = recording_key(approval.request.tool_name, arguments)
     if call is not None:  # after the calls that were released earlier
         call.turn = max(each.turn for each in state.calls.values()) + 1
     if call is not None and approval.request.kind == "unverifiable" and event.outcome == "retry":

@@ -509,6 +509,20 @@ def _r26(facts: RunFacts, event: Event) -> Iterator[Finding]:
                 )
 
 
+def _r33(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """A call that its ruling denies never runs, and nobody is asked about it."""
+    call = facts.calls.get(event.tool_call_id or "")
+    if call is None or not call.denied:
+        return
+    match event:
+        case ToolStarted() | ToolResult(success=True):
+            yield f"{label_of(event)} of call {event.tool_call_id}, which the policy denies", call.revision
+        case ApprovalRequested(kind=kind) if kind in REPLY_APPROVALS:
+            yield f"{label_of(event)} of call {event.tool_call_id}, which the policy denies", call.revision
+        case _:
+            pass
+
+
 def _r13(facts: RunFacts, event: Event) -> Iterator[Finding]:
     """Messages are injected in queue order, directly before the step that carries them, and none is lost."""
     match event:
@@ -572,4 +586,5 @@ _RULES: tuple[tuple[str, Check], ...] = (
     ("P20", _p20),
     ("R13", _not_forwarded(_r13)),
     ("R26", _not_forwarded(_r26)),
+    ("R33", _not_forwarded(_r33)),
 )

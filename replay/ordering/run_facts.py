@@ -70,6 +70,8 @@ class CallFacts:
         self.started: int | None = None
         """The start of an unsafe attempt whose outcome is still unknown."""
         self.result: int | None = None
+        self.denied = False
+        """True if the ruling that the call carries denies it."""
 
 
 class ApprovalFacts(NamedTuple):
@@ -269,6 +271,7 @@ class RunFacts:
             self.usage = revision
         if isinstance(event, ToolCall) and (event.tool_call_id or "") not in self.step_calls:
             call = CallFacts(len(self.step_calls), event.step, revision)
+            call.denied = event.policy is not None and event.policy.action == "deny"
             self.calls[event.tool_call_id or ""] = self.step_calls[event.tool_call_id or ""] = call
 
     def _fold_approval(self, event: ApprovalRequested | ApprovalResolved, revision: int) -> None:

@@ -68,8 +68,8 @@ from ...runtime.core.commands import (
 from ...runtime.core.decide import advance, pending, take, unsafe_starts
 from ...runtime.core.effects import CallModel, CallTool, Effect, Evaluate, RunNode, VerifyCall
 from ...runtime.core.lineage import with_model
-from ...runtime.core.policy import Call, Ruling
 from ...runtime.core.model_request import deciding, prompt_of
+from ...runtime.core.policy import Call
 from ...runtime.core.rules import Rules, rules_of_run
 from ...runtime.core.turn import Turn
 from ...runtime.journal.journal import CUT_BEHIND
@@ -317,7 +317,7 @@ class _Guided(Turn):
             apply(self.state, recorded, self._commit.recorded.commit.at)  # type: ignore[arg-type] # a stored event
             self.events.append(recorded)  # type: ignore[arg-type]
 
-    def ruling(self, call: Call) -> Ruling:
+    def ruling(self, call: Call) -> PolicyRuling:
         """Return the ruling on a call; the recorded one, where nothing evaluates conditions."""
         if conditions.installed() or not self.rules.policy.is_conditional or not self._rest:
             return super().ruling(call)
@@ -325,10 +325,14 @@ class _Guided(Turn):
             case ToolCall(policy=PolicyRuling() as ruling):
                 return ruling
             case PlannerReplied(calls=calls):
-                made = (each.policy for each in calls if (each.tool_name, each.arguments) == (call.tool, call.arguments))
-                return next((each for each in made if each is not None), super().ruling(call))
+                made = ((each.policy, each.tool_name, each.arguments) for each in calls)
+                return next(
+                    ruling
+                    for ruling, tool, arguments in made
+                    if ruling is not None and (tool, arguments) == (call.tool, call.arguments)
+                )
             case _:  # the answer that edits a call was stored, so nothing denies it
-                return Ruling(action="allow")
+                return PolicyRuling(action="allow")
 
     def _asked(self, decided: ModelRequested) -> str:
         """Describe the request that the code composes, and what is known of the recorded one."""

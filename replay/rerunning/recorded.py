@@ -609,6 +609,7 @@ async def rerun(
         session=root.session,
         user=root.user,
         metadata=root.metadata,
+        policy=root.policy,
         timeout_s=timeout_s,
         run_id=run,
         begin=_begin_fork(recording, agent, log, run) if root.fork is not None else None,

@@ -155,6 +155,8 @@ def decide_on(_run: str, asked: ApprovalRequested) -> Decision:
             return Decision(arguments={"raise": 1000})
         case {"to": "nowhere"}:
             return Decision(decision="rejected", note="not there")
+        case {"to": "always"}:
+            return Decision(always=True)
         case {"to": "wrong"}:
             return Decision(arguments={"to": "right"})
         case _:

@@ -109,6 +109,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Literal["retry", "succeeded", "failed"] | None = None
     result: Any = None
     note: str = ""
+    always: bool = False
 
 
 class _AllSnapshots(MemorySnapshots):
@@ -370,6 +371,7 @@ class World:
                 note=decision.note,
                 arguments=decision.arguments,
                 outcome=decision.outcome,
+                always=decision.always,
                 result=decision.result,
             )
         )

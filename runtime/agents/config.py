@@ -30,9 +30,9 @@ from pydantic import (
 )
 
 from ...eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
+from ...eventlog.events import PolicyAction
 from ...projections.messages import canonical_json, sha256_hex
 from ...projections.retrieval import RETRIEVE
-from ..core.policy import Action as PolicyAction
 from ..core.policy import condition
 from ..core.rules import BreakerRules, ContextRules, FileRules, RetryRules, Rules
 from ..ports.json_schema import DRAFT, check_output_schema
@@ -404,7 +404,9 @@ def capabilities_needed(config: AgentConfig) -> frozenset[str]:
     In addition: `concurrency`, so that no executor ignores that setting silently.
     """
     needs = {
-        "approvals": config.hitl_tools or config.budgets or _policy_asks(config.policy),
+        "approvals": config.hitl_tools
+        or config.budgets
+        or (config.policy is not None and asks_for_approvals(config.policy.model_dump())),
         "children": config.allow_self_spawn or config.allow_parallel_subagents,
         "concurrency": config.concurrency,
         "context": config.context or config.budget_awareness,
@@ -416,9 +418,18 @@ def capabilities_needed(config: AgentConfig) -> frozenset[str]:
     return frozenset(name for name, needed in needs.items() if needed)
 
 
-def _policy_asks(policy: PolicyConfig | None) -> bool:
-    actions = {policy.default, *(rule.action for rule in policy.rules)} if policy is not None else set()
-    return "require_approval" in actions
+def asks_for_approvals(policy: Mapping[str, Any]) -> bool:
+    """Return whether a call may need an approval by this policy, as a table."""
+    return "require_approval" in {policy["default"], *(rule["action"] for rule in policy["rules"])}
+
+
+def shared_policy(table: object, where: str) -> dict[str, Any]:
+    """Return the policy of a namespace as it is stored. Raises `ConfigError`, which begins with `where`."""
+    try:
+        policy = PolicyConfig.model_validate(table)
+    except pydantic.ValidationError as error:
+        raise ConfigError(f"{where}: {_joined(problems_of(error, PolicyConfig))}") from None
+    return policy.model_dump(mode="json", exclude_none=True)
 
 
 # --- checks and errors ------------------------------------------------------------------------------------------------

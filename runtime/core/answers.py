@@ -53,7 +53,13 @@ def _check_same(state: RunState, answer: Resolve) -> None:
     resolution = approval.resolution
     if resolution is None:
         return
-    stored = (resolution.decision, resolution.arguments, resolution.outcome, resolution.result, resolution.always)
+    stored = (
+        resolution.decision,
+        resolution.arguments,
+        resolution.outcome,
+        resolution.result,
+        resolution.always,
+    )
     given = (answer.decision, answer.arguments, outcome_of(approval, answer), answer.result, answer.always)
     if stored != given:
         raise ApprovalError(_already_resolved(approval))
@@ -116,7 +122,9 @@ def _check_decision(approval: ApprovalState, answer: Resolve) -> None:
     if answer.always and (
         kind not in REPLY_APPROVALS or answer.decision != "approved" or answer.outcome is not None
     ):
-        raise ApprovalError("only a call that is approved to run, of kind tool or policy, can be approved always")
+        raise ApprovalError(
+            "only a call that is approved to run, of kind tool or policy, can be approved always"
+        )
     if answer.always and answer.token:
         raise ApprovalError("a resume token answers one approval, and approves no later call")
     if kind == budgets.KIND and answer.decision == "approved":

@@ -13,6 +13,7 @@ from ...eventlog.events import (
     REPLY_APPROVALS,
     ApprovalRequested,
     ApprovalResolved,
+    PolicyRuling,
     TokenIssued,
     TokenRevoked,
 )
@@ -21,7 +22,7 @@ from ...projections.run_state import ApprovalState, CallState, RunState
 from ..ports.tools import Answer, AnswerAction
 from . import waits
 from .commands import IssueToken, Resolve, RevokeTokens, ToolReturned
-from .policy import Call, Ruling
+from .policy import Call
 from .turn import Turn
 
 APPROVAL_TIMER = "approval-"
@@ -122,7 +123,7 @@ def outcome_of(approval: ApprovalState, answer: Resolve) -> Literal["retry", "su
 
 
 def denial_of_edit(
-    state: RunState, ruling_on: Callable[[Call], Ruling], approval: ApprovalState, answer: Resolve
+    state: RunState, ruling_on: Callable[[Call], PolicyRuling], approval: ApprovalState, answer: Resolve
 ) -> str | None:
     """Return the policy rule that denies the edited arguments of an answer: denied calls cannot be approved."""
     if answer.arguments is None or approval.request.kind not in REPLY_APPROVALS:

@@ -20,16 +20,13 @@ from typing import Any, Final
 
 import msgspec
 
-from ...eventlog.events import PolicyAction as Action
-from ...eventlog.events import PolicyRuling as Ruling
+from ...eventlog.events import PolicyAction, PolicyRuling
 from ...projections.messages import canonical_json
 from ..ports.conditions import Condition, ConditionFailed
 
-STRENGTH: Final[tuple[Action, ...]] = ("allow", "require_approval", "deny")
+STRENGTH: Final[tuple[PolicyAction, ...]] = ("allow", "require_approval", "deny")
 CONDITION_NAMES: Final = ("agent", "args", "call", "tool", "user")
 """Conditions see these: texts, but for `args`, the arguments, and `call`, which has `count` and `step`."""
-ALWAYS_MAX: Final = 1_000
-"""The most calls that a namespace may have approved for good."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -56,7 +53,7 @@ class PolicyRule(msgspec.Struct, frozen=True):
     arguments: dict[str, str] = {}
     unless: dict[str, str] = {}
     when: str = ""
-    action: Action = "require_approval"
+    action: PolicyAction = "require_approval"
     reason: str = ""
 
     def matches(self, call: Call) -> bool:
@@ -89,7 +86,7 @@ class Policy(msgspec.Struct, frozen=True):
     """
 
     rules: tuple[PolicyRule, ...] = ()
-    default: Action = "allow"
+    default: PolicyAction = "allow"
     shared: tuple[PolicyRule, ...] = ()
     always: tuple[AlwaysApproved, ...] = ()
 
@@ -111,15 +108,15 @@ def condition(text: str, where: str) -> Condition:
     return Condition(text, where, CONDITION_NAMES)
 
 
-_DEFAULTS: Final = {action: Ruling(action=action, why="the policy's default") for action in STRENGTH}
+_DEFAULTS: Final = {action: PolicyRuling(action=action, why="the policy's default") for action in STRENGTH}
 
 
-def ruling_on(policy: Policy, call: Call) -> Ruling:
+def ruling_on(policy: Policy, call: Call) -> PolicyRuling:
     """Return the policy's ruling on a call. Raises `ConfigError` if it needs a condition, and the extra is missing."""
     default = _DEFAULTS[policy.default]
     if not policy.rules and not policy.shared:
         return default
-    applying, failed = list[Ruling](), list[str]()
+    applying, failed = list[PolicyRuling](), list[str]()
     for name, rule in _numbered(policy):
         if not rule.matches(call):
             continue
@@ -128,7 +125,7 @@ def ruling_on(policy: Policy, call: Call) -> Ruling:
             failed.append(f"{name}: the condition fails: {problem}")
         if met:
             said = f"{name} ({rule}{'; ' if problem else ''}{_failing(problem)})"
-            applying.append(Ruling(action=rule.action, why=said))
+            applying.append(PolicyRuling(action=rule.action, why=said))
     found = max(applying, key=lambda ruling: STRENGTH.index(ruling.action), default=default)
     return msgspec.structs.replace(found, failed=failed) if failed else found
 

@@ -22,6 +22,8 @@ from ...eventlog.events import (
     ChildStarted,
     Memoized,
     Parked,
+    PolicyAction,
+    PolicyRuling,
     ResultRecorded,
     Status,
     ToolAttemptFailed,
@@ -53,7 +55,7 @@ from .commands import (
 from .effects import CallTool, Effect, VerifyCall, WaitUntil
 from .model_calls import is_quota_used_up
 from .offloading import artifact_id
-from .policy import Ruling, ruling_on
+from .policy import ruling_on
 from .postconditions import problem, verdict
 from .rules import RETRYABLE_ATTEMPTS, Rules, backoff_s
 from .turn import Turn
@@ -192,14 +194,14 @@ def _tool_call(turn: Turn, request: CallRequest, *, cut: bool) -> ToolCall:
     )
 
 
-def stored_ruling(turn: Turn, name: str, arguments: Mapping[str, Any]) -> Ruling | None:
+def stored_ruling(turn: Turn, name: str, arguments: Mapping[str, Any]) -> PolicyRuling | None:
     """Return the ruling that a call carries: one that depends on a condition is made once, and stored."""
     if not turn.rules.policy.is_conditional:
         return None
     return turn.ruling(policy_call(turn.state, name, arguments, turn.state.tool_counts.get(name, 0)))
 
 
-def ruling_of(state: RunState, rules: Rules, call: CallState) -> Ruling:
+def ruling_of(state: RunState, rules: Rules, call: CallState) -> PolicyRuling:
     """Return the policy's ruling on a call of the run."""
     if call.policy is not None:
         return call.policy
@@ -308,12 +310,19 @@ def _required_approval(state: RunState, rules: Rules, call: CallState) -> Approv
     ruling = ruling_of(state, rules, call)
     if ruling.action == "deny":
         return None
-    if not _is_always_approved(state, rules, call):
-        if call.name in rules.hitl_tools:
-            return ApprovalNeeded("tool")
-        if ruling.action == "require_approval":
-            return ApprovalNeeded("policy", ruling.why)
+    if action_on(state, rules, call, ruling) == "require_approval":
+        hitl = call.name in rules.hitl_tools
+        return ApprovalNeeded("tool") if hitl else ApprovalNeeded("policy", ruling.why)
     return ApprovalNeeded("policy") if _tool(state, call).effect in rules.approved_effects else None
+
+
+def action_on(state: RunState, rules: Rules, call: CallState, ruling: PolicyRuling) -> PolicyAction:
+    """Return what is done with a call, by the ruling on it, `hitl_tools`, and the calls approved for good."""
+    if ruling.action == "deny":
+        return "deny"
+    if _is_always_approved(state, rules, call):
+        return "allow"
+    return "require_approval" if call.name in rules.hitl_tools else ruling.action
 
 
 def _is_always_approved(state: RunState, rules: Rules, call: CallState) -> bool:
@@ -321,7 +330,9 @@ def _is_always_approved(state: RunState, rules: Rules, call: CallState) -> bool:
     if not state.always and not rules.policy.always:
         return False
     key = recording_key(call.name, call.arguments)
-    return key in state.always or key in {recording_key(each.tool, each.arguments) for each in rules.policy.always}
+    return key in state.always.values() or key in {
+        recording_key(each.tool, each.arguments) for each in rules.policy.always
+    }
 
 
 def unfit(state: RunState, rules: Rules, call: CallState) -> str | None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from ...eventlog.events import ApprovalRevoked, CancelRequested, Error, OutputMade, Status, StoredEvent
+from ...eventlog.events import (
+    ApprovalRevoked,
+    CancelRequested,
+    Error,
+    OutputMade,
+    PolicyRuling,
+    Status,
+    StoredEvent,
+)
 from ...projections.fold import apply
 from ...projections.run_state import RunState
-from .policy import Call, Ruling, ruling_on
+from .policy import Call, ruling_on
 from .rules import Rules
 
 
@@ -22,7 +30,7 @@ class Turn:
             apply(self.state, event, self.now)
             self.events.append(event)
 
-    def ruling(self, call: Call) -> Ruling:
+    def ruling(self, call: Call) -> PolicyRuling:
         """Return the policy's ruling on a call. Raises `ConfigError` if the extra for its conditions is missing."""
         return ruling_on(self.rules.policy, call)
 

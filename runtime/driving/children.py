@@ -196,7 +196,9 @@ class ChildRuns:
     ) -> Submitted:
         """Return the first event of a child, with the user and metadata of this run unless others are given."""
         above = self._driver.state.submitted
-        user, metadata, policy = (above.user, above.metadata, above.policy) if above is not None else (None, {}, {})
+        user, metadata, policy = (
+            (above.user, above.metadata, above.policy) if above is not None else (None, {}, {})
+        )
         return submitted_event(
             runnable,
             text,

@@ -314,6 +314,10 @@ def _calls_in(was: Ancestor, at: int) -> Iterator[tuple[CallState, int]]:
 def _plan_of_new(state: RunState, rules: Rules, now: float, call: CallState) -> CallPlan:
     """Return the plan for a call without a recorded result."""
     turn = Turn(state, rules, now)
-    if not callable_(turn, call) or denied(state, rules, call) is not None or unfit(state, rules, call) is not None:
+    if (
+        not callable_(turn, call)
+        or denied(state, rules, call) is not None
+        or unfit(state, rules, call) is not None
+    ):
         return "answered"
     return "run" if approval_needed(turn, call) is None else "asked"

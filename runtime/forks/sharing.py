@@ -41,11 +41,11 @@ from ...eventlog.events import (
     OutputMade,
     OutputRejected,
     Parked,
-    PolicyUpdated,
     PauseRequested,
     PlanMade,
     PlannerReplied,
     PlannerToolReturned,
+    PolicyUpdated,
     Prepared,
     RalphIteration,
     RalphStop,
@@ -125,5 +125,7 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
             return "driving"
         case TokenIssued() | TokenRevoked():
             return "driving"
-        case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated() | PolicyUpdated():  # not of a run
+        case (
+            LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated() | PolicyUpdated()
+        ):  # not of a run
             return "driving"

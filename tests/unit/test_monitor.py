@@ -1,4 +1,4 @@
-"""The monitor (R1 to R11, R13, R25, R26, P20) is silent on legal traces, and names the rule that another one breaks."""
+"""The monitor (R1 to R11, R13, R25, R26, R33, P20) is silent on legal traces, and names the rule that is broken."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from foldlog.eventlog.events import (
     ModelRequested,
     PlanMade,
     PlannerReplied,
+    PolicyRuling,
     RalphIteration,
     RalphStop,
     Reasoning,
@@ -732,3 +733,15 @@ def test_a_question_ends_its_attempt_and_no_other() -> None:
     begun = [ToolCall(tool_name="pay", **call), start, asked, answered, start]
     assert broken(*begun) == []
     assert broken(*begun, start) == ["c1 starts again while the outcome of its last attempt is unknown"]
+
+
+def test_a_call_that_its_ruling_denies_may_not_run() -> None:
+    events = list(trace_of(recovery_trace().stored).events)
+    at = find(events, ToolCall)
+    assert rules(events) == set()
+    denied = PolicyRuling(action="deny", why="policy rule 1")
+    events[at] = msgspec.structs.replace(events[at], policy=denied)
+    assert rules(events) == {"R33"}
+    allowed = msgspec.structs.replace(denied, action="allow")
+    events[at] = msgspec.structs.replace(events[at], policy=allowed)
+    assert rules(events) == set()
