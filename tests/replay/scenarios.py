@@ -341,6 +341,25 @@ async def approvals(world: World) -> None:
         await end(run)
 
 
+async def conditional(world: World) -> None:
+    """A policy with conditions: a call that it allows, one that it denies, and one that is approved for good."""
+    rules = [
+        {"tool": "deploy", "unless": {"service": "test"}, "action": "require_approval"},
+        {"tool": "deploy", "when": "call.count == 1 && args.service.size() > 2", "action": "deny"},
+        {"tool": "search", "when": "args.nothing == 1", "action": "allow"},
+    ]
+    turn = calls(
+        ("deploy", {"service": "test"}), ("deploy", {"service": "web"}), ("deploy", {"service": "db"})
+    )
+    agent = world.agent("ops", turn, calls(("search", {"query": "x"})), says("done"), policy={"rules": rules})
+    async with world.runtime() as rt:
+        run = await rt.start(agent, "deploy")
+        await parked(world, run)
+        (asked,) = (await run.state()).approvals
+        await run.resolve(asked, "approved", by="ann", always=True)
+        await end(run)
+
+
 async def waiting(world: World) -> None:
     """Runs that are still going: they wait for an answer, for a second answer, and for their turn to try again."""
     ops = world.agent("ops", calls(("deploy", {"service": "web"})), hitl_tools=["deploy"])
@@ -884,6 +903,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         broken_off,
         output_schema,
         approvals,
+        conditional,
         waiting,
         timers,
         revoked,
