@@ -212,10 +212,15 @@ class PolicyRuling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     failed: list[str] = []
 
 
+ExecutedBy = Literal["", "provider"]
+"""Who ran a tool: its own run, or the model's provider, within the reply (a native tool)."""
+
+
 class ToolCall(EventFields, frozen=True, kw_only=True, tag="tool_call"):
     """The model called a tool. `raw_arguments` is the text of the arguments if it is not a JSON object, else null.
 
     `policy` is the ruling on the call, if the run's policy has conditions; others follow from the configuration.
+    `executed_by` is `provider` for a native tool: its result follows directly, in the commit of the reply.
     """
 
     type: ClassVar[Literal["tool_call"]] = "tool_call"
@@ -224,6 +229,12 @@ class ToolCall(EventFields, frozen=True, kw_only=True, tag="tool_call"):
     raw_arguments: str | None = None
     injected_args: dict[str, Json] = {}
     policy: PolicyRuling | None = None
+    executed_by: ExecutedBy = ""
+
+
+def is_by_provider(event: object) -> bool:
+    """Return whether the event is a call of a native tool, or its result: both are part of a model's reply."""
+    return isinstance(event, ToolCall | ToolResult) and event.executed_by == "provider"
 
 
 class McpProgress(EventFields, frozen=True, kw_only=True, tag="mcp_progress"):
@@ -239,7 +250,7 @@ class McpProgress(EventFields, frozen=True, kw_only=True, tag="mcp_progress"):
 class ToolResult(EventFields, frozen=True, kw_only=True, tag="tool_result"):
     """A tool call ended. `metadata` (docs/reference/events.md) is the canonical record; the other fields mirror it.
 
-    `in_parts`: the result is a list of content parts (`parts.Part`), including files.
+    `in_parts`: the result is a list of content parts (`parts.Part`), including files. `executed_by` as in `ToolCall`.
     """
 
     type: ClassVar[Literal["tool_result"]] = "tool_result"
@@ -250,6 +261,7 @@ class ToolResult(EventFields, frozen=True, kw_only=True, tag="tool_result"):
     error: str | None = None
     duration_ms: float = 0.0
     metadata: dict[str, Json] = {}
+    executed_by: ExecutedBy = ""
 
 
 REPLY_APPROVALS = frozenset({"tool", "policy"})

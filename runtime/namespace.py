@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..eventlog.errors import ConfigError
 from ..eventlog.ports import Log
 from .agents.agent import Agent
-from .agents.config import asks_for_approvals, shared_policy
+from .agents.config import AgentConfig, asks_for_approvals, shared_policy
+from .agents.native_tools import denied
+from .core.policy import joined
 from .ports.plugins import installed, made
 from .ports.runnable import Runnable
 from .shared.approved_calls import ApprovedCalls
@@ -51,6 +54,8 @@ class NamespacePolicy:
         """
         table = self.table()
         agents = [each.config for each in reachable if isinstance(each, Agent)]
+        for each in agents if table else ():
+            _check_native_tools(each, table)
         if not self.capabilities() and not any(
             each.hitl_tools or (each.policy is not None and asks_for_approvals(each.policy.model_dump()))
             for each in agents
@@ -59,3 +64,10 @@ class NamespacePolicy:
         calls = await self.approved.read()
         always = self._always + [{"tool": each.tool, "arguments": each.arguments} for each in calls]
         return {**table, "always": always} if always else table
+
+
+def _check_native_tools(config: AgentConfig, table: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for a native tool that the project's policy does not allow."""
+    own = config.policy.model_dump(mode="json", exclude_none=True) if config.policy is not None else {}
+    for why in denied(joined(own, table), [tool.type for tool in config.native_tools or ()]):
+        raise ConfigError(f"agent {config.name!r}: {why}")

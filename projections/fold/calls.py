@@ -32,8 +32,11 @@ _UNTIL_ANY = frozenset({"approval", "unverifiable", "budget", "wait", "child"})
 
 
 def call_tool(state: RunState, event: ToolCall) -> None:
-    """Add a tool call that the model requested."""
+    """Add a tool call that the model requested; one that the provider ran leaves only its id taken."""
     call_id = event.tool_call_id or ""
+    if event.executed_by:
+        state.call_places.setdefault(call_id, (state.step, -1))
+        return
     state.place_call(call_id, (state.step, len(state.calls)))
     count = state.tool_counts.get(event.tool_name, 0)
     state.tool_counts[event.tool_name] = count + 1
@@ -65,6 +68,8 @@ def fail_attempt(state: RunState, event: ToolAttemptFailed) -> None:
 
 def return_result(state: RunState, event: ToolResult) -> None:
     """Store the result of a call."""
+    if event.executed_by:
+        return
     call = in_call(state, event.tool_call_id)
     call.result, call.started, call.orphaned = event, 0, False
     if call.callbacks:  # what answered one that the call never waited for is of no use to another call

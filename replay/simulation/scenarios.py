@@ -116,6 +116,16 @@ def pictures(world: World) -> list[Job]:
 
 
 @scenario
+def searched(world: World) -> list[Job]:
+    """Tools that the provider runs itself, beside an unsafe one of the run."""
+    replies = (
+        calls(("send", {"to": "a"}), searched=("x", "y"), fails=1),
+        says("found", searched=("z",)),
+    )
+    return [Job(an_agent(world, "searched", *replies, native_tools=["web_search"]), "question")]
+
+
+@scenario
 def unsafe(world: World) -> list[Job]:
     """Tools that must not run twice."""
     replies = calls(("send", {"to": "a"}), ("look", {"at": "b"})), calls(("send", {"to": "c"})), says("done")

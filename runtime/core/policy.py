@@ -174,6 +174,20 @@ def _named(patterns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {pattern!r}" for name, pattern in patterns.items())
 
 
+def overview_of(policy: Policy, tool_name: str) -> PolicyRuling:
+    """Return the strongest ruling on any call of a tool whose calls cannot be looked at before they are made.
+
+    A rule that looks at more than the tool's name may apply, so it counts if it denies or asks, and not if it allows.
+    """
+    found = [
+        PolicyRuling(action=rule.action, why=f"{name} ({rule})")
+        for name, rule in _numbered(policy)
+        if fnmatchcase(tool_name, rule.tool)
+        and not (rule.action == "allow" and (rule.arguments or rule.unless or rule.when))
+    ]
+    return max(found, key=lambda ruling: STRENGTH.index(ruling.action), default=_DEFAULTS[policy.default])
+
+
 def _text(value: object) -> str:
     """Return an argument as patterns see it: text unchanged, everything else as JSON."""
     return value if isinstance(value, str) else canonical_json(value).decode()

@@ -10,6 +10,7 @@ import msgspec
 
 from ...eventlog.events import Submitted, ToolEffect
 from ..ports.files import FILE_BYTES_MAX, REQUEST_BYTES_MAX
+from ..ports.native_tools import NativeTool, native_tool
 from ..ports.settings import ModelSettings
 from .lineage import fork_policy
 from .policy import Policy, joined
@@ -109,6 +110,8 @@ class Rules(msgspec.Struct, frozen=True):
     """The handling of a final answer that the provider cut off at its length limit."""
     output_schema: dict[str, Any] | None = None
     output_retries: int = 1
+    native_tools: tuple[NativeTool, ...] = ()
+    """The tools that the provider runs itself, within the replies of steps."""
     hitl_tools: frozenset[str] = frozenset()
     approved_effects: frozenset[ToolEffect] = frozenset()
     """Tools with these effects need an approval, by any name; forks use this to request approvals again."""
@@ -189,6 +192,7 @@ def rules_of(config: Mapping[str, Any]) -> Rules:
     return Rules(
         **given,
         settings=settings,
+        native_tools=tuple(map(native_tool, config.get("native_tools") or ())),
         hitl_tools=frozenset(config.get("hitl_tools") or ()),
         policy=msgspec.convert(config.get("policy") or {}, Policy),
         retry=RetryRules(**retry),

@@ -93,7 +93,7 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
     match event:
         case ModelRequested() | ModelFailed() | Reasoning() | Text() | FileMade() | ReplyState():
             return "reply"
-        case Usage() | ToolCall():
+        case Usage() | ToolCall() | ToolResult(executed_by="provider"):
             return "reply"
         case ToolStarted():
             return "start"
