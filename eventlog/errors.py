@@ -15,6 +15,7 @@ FoldlogError                    catch this to catch every error of foldlog
 ├── PayloadTooLarge             make the input smaller, or store it as an artifact
 ├── RunNotFound                 no run has this id in this namespace
 │   └── RunPurged               the run has been purged; its idempotency key stays taken
+├── ScheduleNotFound            no schedule has this name in this namespace
 ├── RunConflict                 the id or idempotency key belongs to a run with another input (run_id)
 ├── RunFinished                 the run is over: start a new one
 ├── SessionBusy                 a run of the session is open: wait for its end, or cancel it
@@ -200,6 +201,10 @@ class RunPurged(RunNotFound):
             "import it from an archive, or choose another id or key"
         )
         self.run_id, self.key = run_id, key
+
+
+class ScheduleNotFound(FoldlogError):
+    """There is no schedule of this name in the namespace."""
 
 
 class RunConflict(FoldlogError):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Literal
+from typing import get_args
 
 from .clock import Clock
 from .errors import ConfigError
-from .ports import Subject
+from .ports import RegisterKind, Subject
 
 SHARDS_MAX = 256
 SNAPSHOTS_SUFFIX = "_snapshots"
 """The suffix of the names of streams that are only a cache."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _SHARD_PREFIX = re.compile(r"([0-9a-f]{2})-[0-9a-z]{21}")
-_Kind = Literal["run", "lane", "key", "breaker", "slots", "policy"]
+_REGISTERS: dict[str, RegisterKind] = {kind: kind for kind in get_args(RegisterKind)}
 
 
 def check_name(what: str, name: object) -> str:
@@ -81,9 +81,9 @@ def slots_subject(name: str, shards: int) -> Subject:
     return Subject(shard_of(name, shards), "slots", "", digest_of(name)[:32])
 
 
-def policy_subject(shards: int) -> Subject:
-    """Return the subject that records the calls which operators approved for good."""
-    return Subject(shard_of("policy", shards), "policy", "", digest_of("policy")[:32])
+def schedule_subject(name: str, shards: int) -> Subject:
+    """Return the subject of a schedule, whose name may be any text."""
+    return Subject(shard_of(f"schedule:{name}", shards), "sched", "", digest_of(name)[:32])
 
 
 def subject_token(subject: Subject) -> str:
@@ -96,7 +96,7 @@ def parse_subject_token(shard: int, token: str) -> Subject:
     match token.split("."):
         case ["run", root, run]:
             return Subject(shard, "run", root, run)
-        case ["lane" | "key" | "breaker" | "slots" | "policy" as kind, name]:
-            return Subject(shard, kind, "", name)
+        case [kind, name] if kind in _REGISTERS:
+            return Subject(shard, _REGISTERS[kind], "", name)
         case _:
             raise ValueError(f"not a subject of the log: {token!r}")

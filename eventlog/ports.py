@@ -26,11 +26,15 @@ COMMIT_BYTES_MAX = 900 * 1024
 """The largest size of an encoded commit: below the server's default for a message, with room for headers."""
 
 
+RegisterKind = Literal["lane", "key", "breaker", "slots", "sched"]
+"""A lane's queue, an idempotency key, a circuit breaker, the slots of a name, or a schedule."""
+
+
 class Subject(msgspec.Struct, frozen=True, order=True):
-    """One strictly ordered sequence of commits: of a run, a lane's queue, an idempotency key, a breaker, or slots."""
+    """One strictly ordered sequence of commits: of a run, or of a register (see `RegisterKind`)."""
 
     shard: int
-    kind: Literal["run", "lane", "key", "breaker", "slots", "policy"]
+    kind: Literal["run"] | RegisterKind
     root: str
     id: str
 
@@ -66,14 +70,15 @@ class Wakeup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `cause` is the lowest revision of the run, `lane_cause` of its lane, `root_cause` of its root, and `slots_cause` of
     its agent's slots, that a worker must have read before it decides about the wake-up (W10). `kind`: wake, timer
-    (`ref` is the timer id), child (`ref` is the child run).
+    (`ref` is the timer id), child (`ref` is the child run), schedule (`run` is the id of a schedule's register, `cause`
+    its revision, `ref` its name).
     """
 
     shard: int
     agent: str
     root: str
     run: str
-    kind: Literal["wake", "timer", "child"] = "wake"
+    kind: Literal["wake", "timer", "child", "schedule"] = "wake"
     cause: int = 0
     lane_cause: int = 0
     root_cause: int = 0
@@ -152,6 +157,10 @@ class EventLog(Protocol):
 
     async def head(self, subject: Subject) -> Stored | None:
         """Return the last commit of the subject, None if it has none; may be stale like `read`."""
+        ...
+
+    def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:
+        """Yield the last commit of each register of a kind, in no particular order; may be stale like `read`."""
         ...
 
     async def find(self, shard: int, run: str) -> Subject | None:

@@ -65,10 +65,9 @@ class Approvals:
     """The projection for the list of approvals."""
 
     name = "approvals"
-    version = 7
+    version = 6
     row = RunApprovals
     columns = ("pending", "ids")
-    indexes = (("pending",),)
 
     def evolve(self, row: RunApprovals | None, recorded: Recorded) -> RunApprovals | None:
         """Fold a run's next commit; a run without approvals has no row."""

@@ -33,6 +33,8 @@ if typing.TYPE_CHECKING:
     from .tools.decorator import tool
     from .tools.run_context import RunContext
     from .tools.verified import postcondition
+    from .triggers.schedule import Schedule
+    from .triggers.schedules import ScheduleRow
 
 __all__ = [
     "CAPABILITIES",
@@ -63,6 +65,8 @@ __all__ = [
     "RunOptions",
     "RunResult",
     "Runtime",
+    "Schedule",
+    "ScheduleRow",
     "Scored",
     "SentSignal",
     "Signal",
@@ -105,6 +109,8 @@ _LOADED_LATER = {
     "RunOptions": "options",
     "RunResult": "handle",
     "Runtime": "runtime",
+    "Schedule": "triggers.schedule",
+    "ScheduleRow": "triggers.schedules",
     "Scored": "core.loop.config",
     "SentSignal": "handle",
     "Signal": "ports.tools",

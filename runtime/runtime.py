@@ -20,8 +20,6 @@ from ..eventlog.errors import (
 from ..eventlog.events import DetailedEvent, ForkTools, Observable, StreamEvent, Submitted, Trigger
 from ..eventlog.names import (
     check_name,
-    new_run_id,
-    run_subject,
     shard_in,
     shard_of,
 )
@@ -56,9 +54,8 @@ from .forks.plan import ForkPlan, plan_of
 from .forks.storage import store as store_fork
 from .handle import CallOutcome, Decision, OutputT, RunHandle, RunResult, SentSignal
 from .journal.journal import Journal
-from .journal.keys import RunPlace, agent_of, check_there, key_of, note_stored, refuse_other, take_key
+from .journal.keys import agent_of, check_there, note_stored, place_of_run, refuse_other
 from .journal.snapshots import snapshot_setting
-from .namespace import NamespacePolicy
 from .opening import open_log
 from .options import RunOptions, check_options
 from .ports.executor import Executor, require
@@ -73,16 +70,14 @@ if TYPE_CHECKING:
     from ..projections.approvals import ApprovalRow
     from ..projections.projector import RunIndex
     from ..projections.run_list import RunRow
+    from .triggers.schedules import Schedules
 
 
 class Runtime:
     """A namespace of a log, with a registry of agents and tools for this process. Open it with `Runtime.open`."""
 
-    def __init__(
-        self, log: Log, registry: Registry, host: Host, policy: NamespacePolicy | None = None
-    ) -> None:
+    def __init__(self, log: Log, registry: Registry, host: Host) -> None:
         self.log, self.registry, self._host = log, registry, host
-        self.policy = policy or NamespacePolicy(log, {})
         self._executors: dict[str, Executor] = {}
         self._closing = contextlib.AsyncExitStack()
         """Closes the executors that were created here, the last one first."""
@@ -102,13 +97,11 @@ class Runtime:
         log: Log | None = None,
         lease_s: float | None = None,
         executors: Mapping[str, Executor] | None = None,
-        policy: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[Runtime]:
         """Connect to the log at `url`: `nats://...`, `memory://`, or (None) `NATS_URL`, else the project's own server.
 
         Leaving stops driving and releases claims; it cancels nothing. `log` is a log that is already open, `lease_s`
-        the time that this process' claims hold without a heartbeat (default `FOLDLOG_LEASE_S` or 10). `policy` is the
-        table of rules for all runs that are started here (default `[policy]` of the project's configuration).
+        the time that this process' claims hold without a heartbeat (default `FOLDLOG_LEASE_S` or 10).
         Raises `ConfigError`, `LogUnavailable`.
         """
         check_name("the namespace", namespace)
@@ -130,7 +123,7 @@ class Runtime:
                 snapshot_events=snapshot_setting(),
                 public_url=public_url_setting(),
             )
-            runtime = cls(opened, registered, host, NamespacePolicy(opened, policy))
+            runtime = cls(opened, registered, host)
             runtime._executors.update(executors or {})
             await stack.enter_async_context(runtime._presence)
             stack.push_async_callback(registered.aclose)
@@ -232,9 +225,7 @@ class Runtime:
         executor = options.get("executor", "local")
         chosen = self.executor(executor)
         asked, overrides = overridden(agent, options)
-        self._check(
-            asked, chosen, self.policy.capabilities() | ({"messages"} if options.get("messages") else set())
-        )
+        self._check(asked, chosen, frozenset({"messages"} if options.get("messages") else ()))
         given = read_content(self.registry, asked, input, options.get("messages", ()))
         submitted = submitted_event(
             asked,
@@ -246,12 +237,11 @@ class Runtime:
             user=options.get("user"),
             metadata=options.get("metadata"),
             idempotency_key=options.get("idempotency_key"),
-            policy=await self.policy.of_run(self.registry.reachable(asked)),
             overrides=overrides,
             trigger=options.get("trigger") or Trigger(kind="api"),
         )
         self._check_memory(submitted, chosen)
-        place = await self._place(submitted, options.get("run_id"))
+        place = await place_of_run(self.log, submitted, options.get("run_id"))
         subject = place.subject
         if place.stored:
             await check_there(self.log, place)
@@ -321,7 +311,7 @@ class Runtime:
         now = self.log.clock.now()
         check = ForkCheck(self.registry, self.log, chosen, given)
         check.check(opening(origin, options, submitted, "fork", now))
-        place = await self._place(submitted, fork_id)
+        place = await place_of_run(self.log, submitted, fork_id)
         subject = place.subject
         if place.stored:
             await check_there(self.log, place)
@@ -371,23 +361,6 @@ class Runtime:
         if use is not None:
             require(executor, frozenset({"memory"}))
             self.registry.memory(use.backend, self.log)
-
-    async def _place(self, submitted: Submitted, run_id: str | None) -> RunPlace:
-        """Return the place of the run. Raises `RunConflict` for a key that belongs to another agent or input."""
-        shards = self.log.events.shards
-        if run_id is not None:
-            check_name("the run id", run_id)
-        carried = shard_in(run_id) if run_id is not None else None
-        if submitted.lane is not None:  # a lane and its runs share a shard (W25)
-            shard = shard_of(submitted.lane, shards)
-        elif carried is not None:
-            shard = carried % shards
-        else:
-            shard = shard_of(run_id or self.log.clock.new_id(), shards)
-        name = run_id or new_run_id(shard, self.log.clock)
-        run = run_subject(shard, name, name)
-        key = key_of(submitted, name, shards, chosen=run_id is not None)
-        return await take_key(self.log, key, run, submitted) if key else RunPlace(run, submitted)
 
     async def _state_of(self, subject: Subject) -> RunState:
         return await Journal(self.log, subject).load()
@@ -493,6 +466,13 @@ class Runtime:
     async def drop_last_user_turns(self, session: str, turns: int) -> int:
         """Remove the last turns from a session's history; return how many. Raises `SessionBusy`, `ConfigError`."""
         return await drop_last_turns(self.log, session, turns)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of this namespace."""
+        from .triggers.schedules import Schedules
+
+        return Schedules(self.log, frozenset(self.registry.agents))
 
     async def index(self) -> RunIndex:
         """Return the projections of this namespace: run list and approvals."""

@@ -26,11 +26,11 @@ from .commands import (
     mcp,
     monitor,
     parity,
-    policy,
     replay,
     rerun,
     run,
     runs,
+    schedules,
     schema,
     serve,
     sessions,
@@ -113,8 +113,12 @@ def _check_text(args: Sequence[str]) -> None:
 
 
 def hoisted(args: Sequence[str], command: Any = None) -> list[str]:
-    """Return the arguments with the global options first; values of options, and all after `--`, keep their place."""
+    """Return the arguments with the global options first; values of options, and all after `--`, keep their place.
+
+    An option that the named command has itself, such as the `-n` of `schedules next`, is that command's.
+    """
     front: list[str] = []
+    root = command
     rest: list[str] = []
     left = list(args)
     while left:
@@ -123,6 +127,9 @@ def hoisted(args: Sequence[str], command: Any = None) -> list[str]:
             return [*front, *rest, arg, *left]
         if arg in _FLAGS or arg.startswith(tuple(f"{name}=" for name in _VALUED)):
             front.append(arg)
+        elif command is not root and _takes_value(command, arg):
+            rest += [arg, *left[:1]]
+            left = left[1:]
         elif arg in _VALUED:
             front += [arg, *left[:1]]
             if not left:  # then its missing value is reported, and the command is not taken for it
@@ -197,9 +204,9 @@ app.command("worker")(worker.worker)
 app.command("serve")(serve.serve)
 app.add_typer(agents.app, name="agents")
 app.add_typer(runs.app, name="runs")
+app.add_typer(schedules.app, name="schedules")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(approvals.app, name="approvals")
-app.add_typer(policy.app, name="policy")
 app.add_typer(knowledge.app, name="knowledge")
 app.add_typer(log.app, name="log")
 app.add_typer(mcp.app, name="mcp")

@@ -33,8 +33,11 @@ def project_tables(kind: str, *, exact: bool = False) -> Tables:
     `exact` reads numbers with a fraction as `Decimal`. Raises `ConfigError`, which names the file.
     """
     path = _configuration()
-    if path is None:
-        return Tables("", {})
+    return Tables("", {}) if path is None else tables_in(path, kind, exact=exact)
+
+
+def tables_in(path: Path, kind: str, *, exact: bool = False) -> Tables:
+    """Return the tables of a kind in this file, as `project_tables` does. Raises `ConfigError`."""
     place = f"tool.foldlog.{kind}" if path.name == "pyproject.toml" else kind
     try:
         found: Any = tomllib.loads(read_bounded(path).decode(), parse_float=Decimal if exact else float)
@@ -45,12 +48,6 @@ def project_tables(kind: str, *, exact: bool = False) -> Tables:
         if not isinstance(found, dict):
             raise ConfigError(f"{path}: {key} must be a table: [{place}.<name>]")
     return Tables(f"{path}: [{place}", dict(found))
-
-
-def project_table(name: str) -> tuple[str, dict[str, Any]]:
-    """Return where the table `[<name>]` is, for messages, and its content, empty without one. Raises `ConfigError`."""
-    found = project_tables(name)
-    return f"{found.place}]" if found.place else "", found.tables
 
 
 def _configuration() -> Path | None:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from ...eventlog.errors import ConfigError
 from ...runtime import Runtime
+from ...runtime.core.templates import Filled, Template
 from ...runtime.executors.installed import executor_factory
 from ...runtime.ports.conditions import Condition
 from ...runtime.ports.runnable import Runnable
@@ -21,7 +22,6 @@ from ..configuration.project_file import Tables, project_tables
 from ..configuration.strict_tables import StrictTable
 from .rates import Rate
 from .signatures import HmacTable, Scheme, Verifier, verifier_of
-from .templates import Filled, Template
 
 HOOK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _SECRET = re.compile(r"secret://([A-Za-z_][A-Za-z0-9_]{0,63})")

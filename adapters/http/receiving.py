@@ -17,13 +17,13 @@ from starlette.routing import Route
 from ...eventlog.errors import RunConflict
 from ...eventlog.events import Trigger
 from ...runtime import Runtime
+from ...runtime.core.templates import Missing
 from ...runtime.ports.conditions import Condition, ConditionFailed
 from .answers import Refused, answer, guarded
 from .bodies import check_json, parse_json, read_body
 from .hooks import Hook, Send, Start
 from .identifiers import request_id, traceparent
 from .signatures import Scheme
-from .templates import Missing
 
 STORE_S = 10.0
 """The time for a delivery to be stored; then the sender is asked to repeat it."""

@@ -19,6 +19,7 @@ from ..ports import (
     Selector,
     Shard,
     Stored,
+    Subject,
     Timer,
     TimerWrite,
     WakeWrite,
@@ -250,6 +251,18 @@ class EventLogSuite(Suite):
         for _ in range(3):
             stored = await run.append()
             assert await log.events.head(run.subject) == stored
+
+    async def test_the_heads_of_a_kind_are_the_last_commits_of_its_registers(self, log: Log) -> None:
+        writers = [Writer(log, Subject(0, "sched", "", new_name("s"))) for _ in range(3)]
+        others = [*_in_shard_0(log), Writer(log, Subject(1, "sched", "", new_name("s")))]
+        for writer in (*writers, *writers, *others):
+            await writer.append()
+        heads = {stored.subject: stored async for stored in log.events.heads(0, "sched")}
+        assert [heads[writer.subject] for writer in writers] == [writer.stored[-1] for writer in writers]
+        assert {(subject.shard, subject.kind) for subject in heads} == {(0, "sched")}
+        assert [stored.subject async for stored in log.events.heads(1, "sched")].count(
+            others[-1].subject
+        ) == 1
 
     async def test_a_run_is_found_by_its_id_in_its_shard_only(self, log: Log) -> None:
         root = run_in(log, shard=1)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..ports import Delivery, DraftPiece, Lease, Selector, Stored, Subject, Timer, Wakeup, Write
+from ..ports import Delivery, DraftPiece, Lease, RegisterKind, Selector, Stored, Subject, Timer, Wakeup, Write
 
 
 class NothingLog:
@@ -42,6 +42,9 @@ class _NoEvents:
 
     async def head(self, subject: Subject) -> Stored | None:
         return None
+
+    def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:
+        return _none()
 
     async def find(self, shard: int, run: str) -> Subject | None:
         return None

@@ -10,7 +10,19 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
-from ..ports import Delivery, DraftPiece, Lease, Log, Selector, Stored, Subject, Timer, Wakeup, Write
+from ..ports import (
+    Delivery,
+    DraftPiece,
+    Lease,
+    Log,
+    RegisterKind,
+    Selector,
+    Stored,
+    Subject,
+    Timer,
+    Wakeup,
+    Write,
+)
 from .core import Core
 from .plan import DuplicateDelivery, Fault
 
@@ -75,6 +87,13 @@ class FaultyEvents:
             return stored[-1] if stored else None
 
         return await self._core.call("events.head", head)
+
+    async def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:
+        async def heads() -> list[Stored]:
+            return [s async for s in self._inner.heads(shard, kind) if s.position <= self._core.known]
+
+        for stored in await self._core.call("events.heads", heads):
+            yield stored
 
     async def find(self, shard: int, run: str) -> Subject | None:
         async def find() -> Subject | None:

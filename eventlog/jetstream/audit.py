@@ -27,7 +27,7 @@ _NAMED = re.compile(rb'"run":"([A-Za-z0-9_-]{1,64})"')
 _CHILD = re.compile(rb'"child_run":"([A-Za-z0-9_-]{1,64})"')
 _BEHIND_EVENTS = b',"path":"'
 _REFERENCE = re.compile(rb'"\$artifact":"([0-9a-f]{64})"')
-_COMMITS = {b"run", b"lane", b"key", b"breaker", b"slots", b"policy"}
+_COMMITS = {b"run", b"lane", b"key", b"breaker", b"slots", b"sched"}
 _KNOWN_BY = {
     b"wake": "a wake-up",
     b"due": "a wake-up",
@@ -190,6 +190,8 @@ class _Auditor:
                 self._referring.append((shard, message))
             for child in _CHILD.findall(message.data):
                 self._named.setdefault(child.decode(), f"its parent {run}")
+        elif kind == b"sched":  # named by its wake-ups, as a run is
+            self._there.add(rest.decode())
         elif kind in {b"wake", b"due"}:
             self._named.setdefault(rest.rpartition(b".")[2].decode(), _KNOWN_BY[kind])
         elif kind in _KNOWN_BY:

@@ -16,6 +16,7 @@ from ..ports import (
     COMMIT_BYTES_MAX,
     CommitWrite,
     Family,
+    RegisterKind,
     Selector,
     Shard,
     Stored,
@@ -31,7 +32,7 @@ from .follower import Follower, Page
 from .layout import Layout
 from .messages import Outgoing, mark_message, timer_message, wake_message
 from .seals import Sealer
-from .streams import Message, WrongPosition, read_last, read_page
+from .streams import Message, WrongPosition, read_last, read_lasts, read_page
 from .wire import Refused, Unanswered, Wire
 from .witness import Witness
 
@@ -200,6 +201,15 @@ class JetStreamEvents:
         stored = Stored(subject, last.position, last.data)
         self.saw(stored)
         return stored
+
+    async def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:
+        """Yield the last commit of each register of a kind. Raises `LogUnavailable`."""
+        await self._witness.settle(shard)
+        subject = self._layout.registers(shard, kind)
+        async for message in read_lasts(self._wire, self._layout.shard(shard), subject):
+            stored = self._stored(shard, message)
+            self.saw(stored)
+            yield stored
 
     async def _last_of(self, subject: Subject) -> Stored | None:
         """Return the last commit, by reading all."""

@@ -1,9 +1,10 @@
 """The layout of a log in JetStream: the names of streams and subjects, and the streams' configurations.
 
 A shard is one stream, because an atomic batch must be within one: commits (`run.<root>.<run>`, `lane.<id>`, `key.<id>`,
-`breaker.<id>`, `slots.<id>`), wake-ups (`wake.<agent>.<run>`), the schedules of timers (`timer.<run>.<id>`) and the
-wake-ups that they become (`due.<agent>.<run>`), all below `fl.<namespace>.<shard>`. Commits of runs are republished on
-`live.fl...` for followers. Leases and drafts are in memory streams, artifacts and snapshots in separate file streams.
+`breaker.<id>`, `slots.<id>`, `sched.<id>`), wake-ups (`wake.<agent>.<run>`), the schedules of timers
+(`timer.<run>.<id>`) and the wake-ups that they become (`due.<agent>.<run>`), all below `fl.<namespace>.<shard>`.
+Commits of runs are republished on `live.fl...` for followers. Leases and drafts are in memory streams, artifacts and
+snapshots in separate file streams.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..names import SHARDS_MAX, SNAPSHOTS_SUFFIX, check_name, digest_of, parse_subject_token, subject_token
-from ..ports import Family, Lease, Selector, Shard, Subject, Timer, Wakeup
+from ..ports import Family, Lease, RegisterKind, Selector, Shard, Subject, Timer, Wakeup
 
 SHARDS_KEY = "foldlog.shards"
 DRAFT_KEPT_S = 120
@@ -67,6 +68,10 @@ class Layout:
                 return f"{self.prefix(shard)}.run.{check_name('the root', root)}.*".encode()
             case Shard(shard):
                 return f"{self.prefix(shard)}.run.>".encode()
+
+    def registers(self, shard: int, kind: RegisterKind) -> bytes:
+        """Return the subject that matches all registers of a kind."""
+        return f"{self.prefix(shard)}.{kind}.*".encode()
 
     def over(self, subject: Subject) -> bytes:
         """Return the subject on which the end of a run is announced."""

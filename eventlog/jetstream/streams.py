@@ -32,6 +32,15 @@ class _Ack(msgspec.Struct, frozen=True):
 _ACKS = msgspec.json.Decoder(_Ack)
 
 
+class _State(msgspec.Struct, frozen=True):
+    subjects: dict[str, int] | None = None
+
+
+class _Info(msgspec.Struct, frozen=True):
+    state: _State
+    total: int = 0
+
+
 class Message(msgspec.Struct, frozen=True):
     """A stored message. `timers`: the number of schedules after it; only `read_stream` sets it."""
 
@@ -122,6 +131,33 @@ async def read_last(wire: Wire, stream: str, subject: bytes) -> Message | None:
         return None
     _check(reply)
     return _message(reply)
+
+
+async def read_lasts(wire: Wire, stream: str, subject: bytes) -> AsyncIterator[Message]:
+    """Yield the last message of each subject that a subject with wildcards matches. Raises `LogUnavailable`."""
+    names = await _subjects(wire, stream, subject)
+    for start in range(0, len(names), PAGE_MESSAGES):
+        body = {"multi_last": names[start : start + PAGE_MESSAGES], "batch": PAGE_MESSAGES}
+        get = b"$JS.API.DIRECT.GET." + stream.encode()
+        replies = await wire.request_many(get, msgspec.json.encode(body))
+        _check(replies.pop())
+        for reply in replies:
+            yield _message(reply)
+
+
+async def _subjects(wire: Wire, stream: str, subject: bytes) -> list[str]:
+    """Return the subjects of stored messages that match a subject with wildcards."""
+    names: list[str] = []
+    total = 1
+    while len(names) < total:
+        body = {"subjects_filter": subject.decode(), "offset": len(names)}
+        info = await wire.api(f"STREAM.INFO.{stream}", body, _Info)
+        found = info.state.subjects or {}
+        if not found:
+            break
+        names += found
+        total = info.total
+    return names
 
 
 def _message(reply: Reply) -> Message:

@@ -14,6 +14,7 @@ from ..ports import (
     COMMIT_BYTES_MAX,
     CommitWrite,
     Family,
+    RegisterKind,
     Selector,
     Shard,
     Stored,
@@ -101,6 +102,17 @@ class MemoryEvents:
         await checkpoint()
         commits = self._commits.get(subject)
         return commits[-1] if commits else None
+
+    async def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:
+        """Yield the last commit of each register of a kind."""
+        await checkpoint()
+        found = [
+            commits[-1]
+            for selector, commits in self._commits.items()
+            if isinstance(selector, Subject) and (selector.shard, selector.kind) == (shard, kind) and commits
+        ]
+        for stored in found:
+            yield stored
 
     async def find(self, shard: int, run: str) -> Subject | None:
         """Return the subject of a run by its id."""

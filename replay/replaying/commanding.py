@@ -7,7 +7,7 @@ the core to decide them again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -59,7 +59,6 @@ from ...eventlog.events import (
     Usage,
     WaitEnded,
     WaitStarted,
-    is_by_provider,
 )
 from ...eventlog.parts import FilePart
 from ...projections.call_texts import made_file
@@ -107,7 +106,6 @@ from ...runtime.core.rules import rules_of_run
 from ...runtime.core.timeouts import scope_of
 from ...runtime.core.tool_calls import call_problem, unfit
 from ...runtime.core.waits import timer_of
-from ...runtime.ports.models import ProviderCall
 
 EXECUTOR_FAILURES = frozenset(
     {"config_error", "fatal", "payload_too_large", "slot_cycle", "tool_source_unavailable"}
@@ -268,7 +266,6 @@ def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
     wanted: tuple[Json, ...] = ()
     usage: Usage | None = None
     requests: list[CallRequest] = []
-    made: list[Event] = []
     for event in events:
         match event:
             case Reasoning() if usage is None:
@@ -281,8 +278,6 @@ def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
                 wanted = tuple(event.items)
             case Usage() if usage is None:
                 usage = event
-            case _ if usage is not None and is_by_provider(event):
-                made.append(event)
             case ToolCall() if usage is not None:
                 requests.append(
                     CallRequest(id=event.tool_call_id or "", name=event.tool_name, arguments=_written(event))
@@ -297,7 +292,6 @@ def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
         text=text,
         reasoning=reasoning,
         files=tuple(files),
-        provider_calls=tuple(_provider_calls(made)),
         calls=tuple(requests),
         usage=usage.usage,
         usage_source=usage.source,
@@ -306,19 +300,6 @@ def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
         finish_reason=usage.finish_reason,
         reply_items=wanted,
     )
-
-
-def _provider_calls(made: Sequence[Event]) -> Iterator[ProviderCall]:
-    """Yield the native tools of a reply, of which `made` are the calls, each followed by its result."""
-    for call, result in zip(made[::2], made[1::2], strict=False):
-        if isinstance(call, ToolCall) and isinstance(result, ToolResult):
-            yield ProviderCall(
-                id=call.tool_call_id or "",
-                name=call.tool_name,
-                arguments=call.arguments,
-                result=result.result,
-                error=result.error,
-            )
 
 
 def _written(event: ToolCall | PlannerCall) -> str:
@@ -549,7 +530,6 @@ def _resolved(event: ApprovalResolved) -> Command:
         result=event.result,
         by=event.by,
         token=event.token,
-        always=event.always,
     )
 
 

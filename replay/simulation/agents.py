@@ -123,11 +123,7 @@ class _People:
         if answer.decision == "rejected":
             return Decision(decision="rejected", note=answer.note)
         return Decision(
-            arguments=answer.arguments,
-            note=answer.note,
-            outcome=answer.outcome,
-            result=answer.result,
-            always=answer.always,
+            arguments=answer.arguments, note=answer.note, outcome=answer.outcome, result=answer.result
         )
 
     def _places(self, run: str) -> FamilyPlaces:

@@ -16,7 +16,7 @@ from ...eventlog.errors import AppendUnsure, FoldlogError
 from ...eventlog.faults import Delay, Fault, FaultyLog, Plan, plan_of
 from ...eventlog.memory import MemoryLog
 from ...eventlog.parts import TextPart
-from ...eventlog.ports import CommitWrite, EventLog, Log, Selector, Stored, Subject, Write
+from ...eventlog.ports import CommitWrite, EventLog, Log, RegisterKind, Selector, Stored, Subject, Write
 from ...runtime import Registry, RunHandle, Runtime, Worker
 from ...runtime.driving.host import Host
 from ...runtime.ports.files import Content, parts_of
@@ -133,6 +133,10 @@ class _Events:
     async def head(self, subject: Subject) -> Stored | None:
         """Return the last commit of a subject."""
         return await self._inner.head(subject)
+
+    def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:
+        """Return the last commits of the registers of a kind."""
+        return self._inner.heads(shard, kind)
 
     async def find(self, shard: int, run: str) -> Subject | None:
         """Return the subject of a run in a shard."""

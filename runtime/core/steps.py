@@ -17,7 +17,7 @@ from ...eventlog.events import (
     Usage,
 )
 from ...eventlog.parts import FilePart
-from . import budgets, compaction, model_calls, offloading, outputs, provider_calls
+from . import budgets, compaction, model_calls, offloading, outputs
 from .approvals import request_approval
 from .arguments import schema_problem
 from .commands import ModelReplied
@@ -91,7 +91,6 @@ def model_replied(turn: Turn, reply: ModelReplied) -> None:
             finish_reason=reply.finish_reason,
         )
     )
-    turn.add(*provider_calls.events(turn.state, reply.provider_calls))
     beyond = called(turn, reply.calls, cut=reply.finish_reason == "length")
     accepted = [call for call in state.calls.values() if call is not beyond]
     approvals = [(c, needed) for c in accepted if (needed := approval_needed(turn, c)) is not None]

@@ -46,7 +46,9 @@ from ..journal.redelivery import redeliver
 from ..journal.timers import owed_timers, set_timers
 from ..shared.log_ids import at_work
 from ..shared.slots import SLOT_TIMER, give_up, slots_of
+from ..triggers.firing import Firing
 from .lacking import lacking
+from .starting import WorkerStarter
 
 logger = logging.getLogger("foldlog.worker")
 
@@ -95,6 +97,7 @@ class Worker:
         host = msgspec.structs.replace(host, park_after_s=park_after_s)
         self._host, self._log = host, host.log
         self._keeper = LeaseKeeper(host)
+        self._schedules = Firing(host.log, WorkerStarter(host))
         self._room = asyncio.Semaphore(concurrency)
         self._grace_s = grace_s
         self._handling: set[asyncio.Task[None]] = set()
@@ -202,6 +205,8 @@ class Worker:
     async def _judge(self, delivery: Delivery) -> Settlement:
         """Handle one wake-up by W10 to W15; it is acknowledged only when nothing is left to do for the run."""
         wakeup = delivery.wakeup
+        if wakeup.kind == "schedule":
+            return await self._schedules.judge(delivery)
         subject = run_subject(wakeup.shard, wakeup.root, wakeup.run)
         journal = Journal(self._log, subject, wait_for_log=True)
         new = delivery.attempt == 1 and wakeup.cause < self._host.snapshot_events

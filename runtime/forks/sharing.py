@@ -45,7 +45,6 @@ from ...eventlog.events import (
     PlanMade,
     PlannerReplied,
     PlannerToolReturned,
-    PolicyUpdated,
     Prepared,
     RalphIteration,
     RalphStop,
@@ -53,6 +52,7 @@ from ...eventlog.events import (
     Released,
     ReplyState,
     ResultRecorded,
+    ScheduleUpdated,
     SignalDropped,
     SignalReceived,
     SlotsUpdated,
@@ -93,7 +93,7 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
     match event:
         case ModelRequested() | ModelFailed() | Reasoning() | Text() | FileMade() | ReplyState():
             return "reply"
-        case Usage() | ToolCall() | ToolResult(executed_by="provider"):
+        case Usage() | ToolCall():
             return "reply"
         case ToolStarted():
             return "start"
@@ -125,7 +125,5 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
             return "driving"
         case TokenIssued() | TokenRevoked():
             return "driving"
-        case (
-            LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated() | PolicyUpdated()
-        ):  # not of a run
+        case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated() | ScheduleUpdated():
             return "driving"

@@ -15,7 +15,7 @@ import msgspec
 from ...eventlog.commits import Head
 from ...eventlog.errors import Conflict, LogUnavailable, RunConflict, RunPurged
 from ...eventlog.events import KeyRecorded, StoredEvent, Submitted, Unknown
-from ...eventlog.names import key_subject, run_subject, shard_in
+from ...eventlog.names import check_name, key_subject, new_run_id, run_subject, shard_in, shard_of
 from ...eventlog.ports import Log, Subject
 from .journal import DECISIONS_MAX
 from .lanes import purged
@@ -34,6 +34,24 @@ class RunPlace(msgspec.Struct, frozen=True):
     key: str = ""
     head: Head | None = None
     stored: bool = False
+
+
+async def place_of_run(log: Log, submitted: Submitted, run_id: str | None = None) -> RunPlace:
+    """Return the place of a run to submit. Raises `RunConflict` for a key that belongs to another agent or input."""
+    shards = log.events.shards
+    if run_id is not None:
+        check_name("the run id", run_id)
+    carried = shard_in(run_id) if run_id is not None else None
+    if submitted.lane is not None:  # a lane and its runs share a shard (W25)
+        shard = shard_of(submitted.lane, shards)
+    elif carried is not None:
+        shard = carried % shards
+    else:
+        shard = shard_of(run_id or log.clock.new_id(), shards)
+    name = run_id or new_run_id(shard, log.clock)
+    run = run_subject(shard, name, name)
+    key = key_of(submitted, name, shards, chosen=run_id is not None)
+    return await take_key(log, key, run, submitted) if key else RunPlace(run, submitted)
 
 
 def key_of(submitted: Submitted, run: str, shards: int, *, chosen: bool) -> str:

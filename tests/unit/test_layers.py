@@ -26,8 +26,9 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "agents": {"core", "ports", "tools"},
         "journal": {"core"},
         "shared": {"core", "journal", "ports"},
+        "triggers": {"core", "journal", "ports"},
         "driving": {"agents", "core", "journal", "ports", "shared", "tools"},
-        "executors": {"agents", "core", "driving", "journal", "ports", "shared", "tools"},
+        "executors": {"agents", "core", "driving", "journal", "ports", "shared", "tools", "triggers"},
         "forks": {"agents", "core", "journal", "ports"},
     },
     "replay": {

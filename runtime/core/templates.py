@@ -1,4 +1,4 @@
-"""Templates of hooks: texts with `${body.a.b[0]}`, which are paths and nothing more.
+"""Templates of hooks and schedules: texts with `${body.a.b[0]}`, which are paths and nothing more.
 
 A template that is one path alone gives the value as it is; within a text a value that is not text is written as JSON.
 """
@@ -6,7 +6,7 @@ A template that is one path alone gives the value as it is; within a text a valu
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,9 +26,12 @@ class Missing(Exception):
 
 
 class Template:
-    """A text with paths. Raises `ConfigError`, which begins with `where`, for what is not a path below `root`."""
+    """A text with paths. Raises `ConfigError`, which begins with `where`, for what is not a path below `root`.
 
-    def __init__(self, text: str, where: str, root: str) -> None:
+    With several roots, the content that it is filled with is a mapping of them.
+    """
+
+    def __init__(self, text: str, where: str, root: str | Sequence[str]) -> None:
         self.text = text
         self._parts: list[str | tuple[str, list[str | int]]] = []
         end = 0
@@ -56,7 +59,7 @@ class Template:
 class Filled:
     """A template, or a table of templates, whose text is JSON."""
 
-    def __init__(self, given: str | Mapping[str, Any], where: str, root: str) -> None:
+    def __init__(self, given: str | Mapping[str, Any], where: str, root: str | Sequence[str]) -> None:
         self._made = _made(given, where, root)
 
     def value(self, content: Any) -> Any:
@@ -68,7 +71,7 @@ class Filled:
         return _as_text(self.value(content))
 
 
-def _made(given: Any, where: str, root: str) -> Any:
+def _made(given: Any, where: str, root: str | Sequence[str]) -> Any:
     if isinstance(given, str):
         return Template(given, where, root)
     if isinstance(given, Mapping):
@@ -84,15 +87,20 @@ def _filled(made: Any, content: Any) -> Any:
     return [_filled(each, content) for each in made] if isinstance(made, list) else made
 
 
-def _steps(path: str, where: str, root: str) -> list[str | int]:
+def _steps(path: str, where: str, root: str | Sequence[str]) -> list[str | int]:
     found = _PATH.fullmatch(path)
+    steps = [] if found is None else [name or int(index) for name, index in _STEP.findall(found[2])]
+    if not isinstance(root, str):
+        if found is None or found[1] not in root:
+            raise ConfigError(f"{where}: ${{{path:.60}}} is unknown; there are {', '.join(root)}")
+        return [found[1], *steps]
     if found is None:
         raise ConfigError(
             f"{where}: ${{{path:.60}}} is not a path; write ${{{root}.name}} or ${{{root}.list[0]}}"
         )
     if found[1] != root:
         raise ConfigError(f"{where}: ${{{path:.60}}} must begin with {root!r}")
-    return [name or int(index) for name, index in _STEP.findall(found[2])]
+    return steps
 
 
 def _at(content: Any, path: str, steps: list[str | int]) -> Any:

@@ -1,0 +1,52 @@
+"""Schedules as they are configured: `[schedules.<name>]` tables, checked as a whole before any is applied."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ...eventlog.errors import ConfigError
+from ...runtime.triggers.schedule import Missed, Overlap, Schedule, checked
+from .project_file import project_tables, tables_in
+from .strict_tables import StrictTable
+
+
+class ScheduleTable(StrictTable):
+    """One `[schedules.<name>]` table; the fields are those of `Schedule`."""
+
+    agent: str
+    input: str | dict[str, Any] = ""
+    cron: str | None = None
+    every: str | None = None
+    tz: str | None = None
+    start: str | None = None
+    overlap: Overlap = "skip"
+    missed: Missed = "last"
+    catchup_s: float = 3600.0
+    jitter_s: float = 0.0
+    user: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+def load_schedules(path: Path | None = None) -> list[Schedule]:
+    """Return the schedules of a TOML file, or of the project's configuration. Raises `ConfigError`, with the table."""
+    found = project_tables("schedules") if path is None else tables_in(path, "schedules")
+    return [_schedule(name, table, found.where(name)) for name, table in found.tables.items()]
+
+
+def _schedule(name: str, given: Any, where: str) -> Schedule:
+    if isinstance(given, dict):
+        given = {"start" if key == "from" else key: _plain(value) for key, value in given.items()}
+    table = ScheduleTable.read(given, where)
+    document = table.model_dump(exclude_defaults=True)
+    try:
+        return checked(Schedule(name=name, from_=document.pop("start", None), **document))
+    except ConfigError as error:
+        told = str(error).removeprefix(f"schedule {name!r}: ")
+        raise ConfigError(f"{where}: {told}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Return a time as it would be written in a text."""
+    return value.isoformat() if isinstance(value, datetime) else value
