@@ -201,14 +201,40 @@ class Usage(EventFields, frozen=True, kw_only=True, tag="usage"):
     finish_reason: FinishReason = ""
 
 
+PolicyAction = Literal["deny", "require_approval", "allow"]
+
+
+class PolicyRuling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A policy's ruling on a call, and the rule behind it; `failed` are the conditions that could not judge it."""
+
+    action: PolicyAction
+    why: str = ""
+    failed: list[str] = []
+
+
+ExecutedBy = Literal["", "provider"]
+"""Who ran a tool: its own run, or the model's provider, within the reply (a native tool)."""
+
+
 class ToolCall(EventFields, frozen=True, kw_only=True, tag="tool_call"):
-    """The model called a tool. `raw_arguments` is the text of the arguments if it is not a JSON object, else null."""
+    """The model called a tool. `raw_arguments` is the text of the arguments if it is not a JSON object, else null.
+
+    `policy` is the ruling on the call, if the run's policy has conditions; others follow from the configuration.
+    `executed_by` is `provider` for a native tool: its result follows directly, in the commit of the reply.
+    """
 
     type: ClassVar[Literal["tool_call"]] = "tool_call"
     tool_name: str
     arguments: dict[str, Json] = {}
     raw_arguments: str | None = None
     injected_args: dict[str, Json] = {}
+    policy: PolicyRuling | None = None
+    executed_by: ExecutedBy = ""
+
+
+def is_by_provider(event: object) -> bool:
+    """Return whether the event is a call of a native tool, or its result: both are part of a model's reply."""
+    return isinstance(event, ToolCall | ToolResult) and event.executed_by == "provider"
 
 
 class McpProgress(EventFields, frozen=True, kw_only=True, tag="mcp_progress"):
@@ -224,7 +250,7 @@ class McpProgress(EventFields, frozen=True, kw_only=True, tag="mcp_progress"):
 class ToolResult(EventFields, frozen=True, kw_only=True, tag="tool_result"):
     """A tool call ended. `metadata` (docs/reference/events.md) is the canonical record; the other fields mirror it.
 
-    `in_parts`: the result is a list of content parts (`parts.Part`), including files.
+    `in_parts`: the result is a list of content parts (`parts.Part`), including files. `executed_by` as in `ToolCall`.
     """
 
     type: ClassVar[Literal["tool_result"]] = "tool_result"
@@ -235,6 +261,7 @@ class ToolResult(EventFields, frozen=True, kw_only=True, tag="tool_result"):
     error: str | None = None
     duration_ms: float = 0.0
     metadata: dict[str, Json] = {}
+    executed_by: ExecutedBy = ""
 
 
 REPLY_APPROVALS = frozenset({"tool", "policy"})
@@ -271,7 +298,8 @@ class ApprovalResolved(EventFields, frozen=True, kw_only=True, tag="approval_res
 
     `outcome` (with `result`) is that of a call which is not run, because it was started before (kind unverifiable) or
     its work was done by hand; `retry` runs it again.
-    `token` is the SHA-256 (hex) of the resume token with which it was answered, if any.
+    `token` is the SHA-256 (hex) of the resume token with which it was answered, if any. `always`: exactly the same call
+    needs no approval again.
     """
 
     type: ClassVar[Literal["approval_resolved"]] = "approval_resolved"
@@ -283,6 +311,7 @@ class ApprovalResolved(EventFields, frozen=True, kw_only=True, tag="approval_res
     by: str = ""
     note: str = ""
     token: str = ""
+    always: bool = False
 
 
 WaitKind = Literal["sleep", "signal", "callback"]
@@ -489,7 +518,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Submitted(EventFields, frozen=True, kw_only=True, tag="submitted"):
     """The first event of a run, with its configuration and input. `lane` is null if the run is not queued in a lane.
 
-    `parts` is the whole input if it is more than one text; `input` is then the text of its parts.
+    `parts` is the whole input if it is more than one text; `input` is then the text of its parts. `policy` is that of
+    the namespace, with the calls that were approved for good; it is joined with that of the configuration.
     """
 
     type: ClassVar[Literal["submitted"]] = "submitted"
@@ -508,6 +538,7 @@ class Submitted(EventFields, frozen=True, kw_only=True, tag="submitted"):
     idempotency_key: str | None = None
     parent: ParentLink | None = None
     fork: ForkLink | None = None
+    policy: dict[str, Json] = {}
     overrides: dict[str, Json] = {}
     """The options of the submission that changed its agent for this run; `config` has them already."""
     rules: int = 0
@@ -649,6 +680,7 @@ class PlannerCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     arguments: dict[str, Json] = {}
     raw_arguments: str | None = None
     injected_args: dict[str, Json] = {}
+    policy: PolicyRuling | None = None
 
 
 class PlannerReplied(EventFields, frozen=True, kw_only=True, tag="planner_replied"):
@@ -993,6 +1025,22 @@ class BreakerUpdated(EventFields, frozen=True, kw_only=True, tag="breaker_update
     run: str = ""
 
 
+class ApprovedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that needs no approval any more: exactly this tool with exactly these arguments."""
+
+    tool: str
+    arguments: dict[str, Json] = {}
+    at: float = 0.0
+    by: str = ""
+
+
+class PolicyUpdated(EventFields, frozen=True, kw_only=True, tag="policy_updated"):
+    """All calls of the namespace that operators approved for good, so that the last commit of its subject has them."""
+
+    type: ClassVar[Literal["policy_updated"]] = "policy_updated"
+    approved: list[ApprovedCall] = []
+
+
 class SlotHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The holder of a slot: a run that may be driven, or a call of it that may run.
 
@@ -1155,6 +1203,7 @@ Engine = (
     | LaneUpdated
     | KeyRecorded
     | BreakerUpdated
+    | PolicyUpdated
     | SlotsUpdated
     | ScheduleUpdated
 )

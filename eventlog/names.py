@@ -81,6 +81,11 @@ def slots_subject(name: str, shards: int) -> Subject:
     return Subject(shard_of(name, shards), "slots", "", digest_of(name)[:32])
 
 
+def policy_subject(shards: int) -> Subject:
+    """Return the subject that records the calls which operators approved for good."""
+    return Subject(shard_of("policy", shards), "policy", "", digest_of("policy")[:32])
+
+
 def schedule_subject(name: str, shards: int) -> Subject:
     """Return the subject of a schedule, whose name may be any text."""
     return Subject(shard_of(f"schedule:{name}", shards), "sched", "", digest_of(name)[:32])

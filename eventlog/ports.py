@@ -26,8 +26,8 @@ COMMIT_BYTES_MAX = 900 * 1024
 """The largest size of an encoded commit: below the server's default for a message, with room for headers."""
 
 
-RegisterKind = Literal["lane", "key", "breaker", "slots", "sched"]
-"""A lane's queue, an idempotency key, a circuit breaker, the slots of a name, or a schedule."""
+RegisterKind = Literal["lane", "key", "breaker", "slots", "policy", "sched"]
+"""A lane's queue, an idempotency key, a circuit breaker, the slots of a name, approved calls, or a schedule."""
 
 
 class Subject(msgspec.Struct, frozen=True, order=True):

@@ -65,9 +65,10 @@ class Approvals:
     """The projection for the list of approvals."""
 
     name = "approvals"
-    version = 6
+    version = 7
     row = RunApprovals
     columns = ("pending", "ids")
+    indexes = (("pending",),)
 
     def evolve(self, row: RunApprovals | None, recorded: Recorded) -> RunApprovals | None:
         """Fold a run's next commit; a run without approvals has no row."""

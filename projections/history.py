@@ -201,6 +201,8 @@ def _evolve(state: TurnState, event: StoredEvent | Unknown, at: float) -> None: 
             state.output = output
             if state.submitted is not None and state.submitted.kind != "agent":  # it has no other text
                 state.text = output
+        case ToolCall(executed_by="provider"):
+            return  # the provider's own, and only for it to read
         case ToolCall():
             call = CallRequest(
                 id=event.tool_call_id or "", name=event.tool_name, arguments=written_arguments(event)

@@ -119,7 +119,7 @@ def _apply(outcome: Outcome, event: Relevant) -> None:  # noqa: C901, PLR0912 - 
         case OutputMade():
             outcome.output = event.output
         case ToolCall():
-            outcome.called = True
+            outcome.called = outcome.called or not event.executed_by
         case Step(status="started"):
             outcome.text, outcome.called = "", False
         case Step():

@@ -38,7 +38,12 @@ class Projection(Protocol[RowT]):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the values by which rows can be found and sorted."""
+        """The names of the values that queries can name."""
+        ...
+
+    @property
+    def indexes(self) -> tuple[tuple[str, ...], ...]:
+        """The combinations of columns that queries select or sort by; stores of rows keep each of them sorted."""
         ...
 
     def evolve(self, row: RowT | None, recorded: Recorded) -> RowT | None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, Literal, Self, TypedDict, TypeVar, get_args
 
 import msgspec
 from anyio.lowlevel import checkpoint
+from typing_extensions import Unpack
 
 from ..eventlog.commits import Head, digest_of_bytes, head_of, verify
 from ..eventlog.errors import ConfigError, LogCorrupted, RunNotFound
@@ -25,7 +26,7 @@ from .approvals import ApprovalRow, Approvals, RunApprovals
 from .family_totals import FamilyTotals, family_totals
 from .projection import Projection
 from .run_list import BACKWARDS, RunList, RunListStatus, RunRow
-from .sqlite import CacheDamaged, Checkpoint, RowStore
+from .sqlite import CacheDamaged, Checkpoint, RowStore, Where
 
 CHUNK_COMMITS = 256
 """The number of commits that are folded in one transaction, which takes some ten milliseconds."""
@@ -46,6 +47,7 @@ class Projector:
         self.log, self.projections = log, tuple(projections)
         self._path = path
         self.rows = RowStore(path, log.namespace, self.projections)
+        self._readers: set[_Changes] = set()
 
     async def catch_up(self) -> None:
         """Fold everything that is stored by now.
@@ -65,9 +67,28 @@ class Projector:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def changes(self) -> AsyncGenerator[frozenset[str] | None]:
+        """Yield the runs whose rows may have changed since the last time; None if all may have: read the lists again.
+
+        The first one is None. Rows change while `follow` runs in this process, or a query brings them up to date. A
+        reader that is slow gets several changes as one.
+        """
+        reader = _Changes()
+        self._readers.add(reader)
+        try:
+            while True:
+                yield await reader.next()
+        finally:
+            self._readers.discard(reader)
+
+    def _tell(self, runs: Iterable[str] | None) -> None:
+        for reader in self._readers:
+            reader.add(runs)
+
     async def rebuild(self) -> None:
         """Delete all rows, and fold the log from its beginning."""
         self.rows.clear()
+        self._tell(None)
         await self.catch_up()
 
     async def lag(self) -> int:
@@ -85,7 +106,7 @@ class Projector:
                 await self.catch_up()
                 return query()
             except CacheDamaged:
-                continue
+                self._tell(None)
         raise ConfigError("the projections' file is damaged repeatedly: move it to another disk")
 
     async def aclose(self) -> None:
@@ -145,6 +166,7 @@ class Projector:
             fresh = [stored for stored in commits if stored.position > reached]
             if reached >= after and fresh:
                 self._fold_fresh(fresh)
+        self._tell({stored.subject.id for stored in commits})  # other processes may have folded them
         return reached >= after
 
     def _fold_fresh(self, commits: Sequence[Stored]) -> None:
@@ -163,6 +185,29 @@ class Projector:
         for subject, head in heads.items():
             self.rows.put_head(subject, head)
         self.rows.put_checkpoint(commits[-1].subject, heads[commits[-1].subject])
+
+
+class _Changes:
+    """The runs that a reader of `Projector.changes` has not heard of yet."""
+
+    def __init__(self) -> None:
+        self._runs: set[str] | None = None
+        self._some = asyncio.Event()
+        self._some.set()
+
+    def add(self, runs: Iterable[str] | None) -> None:
+        if runs is None:
+            self._runs = None
+        elif self._runs is not None:
+            self._runs |= set(runs)
+        if self._runs is None or self._runs:
+            self._some.set()
+
+    async def next(self) -> frozenset[str] | None:
+        await self._some.wait()
+        found, self._runs = self._runs, set()
+        self._some.clear()
+        return None if found is None else frozenset(found)
 
 
 def _is_last(stored: Stored, at: Checkpoint) -> bool:
@@ -191,6 +236,53 @@ def _shared(a: str, b: str) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
+class RunFilters(TypedDict, total=False):
+    """A selection of runs by the columns of `RunRow`; a filter that is None selects nothing.
+
+    - `text`: the input's first line, or the id, contains it.
+    - `children`: False for runs without a parent only.
+    - `since`, `until`: Unix seconds of the submission; `until` is exclusive.
+    - `metadata`: names of metadata, nested ones with dots (`memory.scope.user_id`), with their values; a value that is
+      not text is given as JSON.
+    """
+
+    status: str | None
+    agent: str | None
+    kind: str | None
+    session: str | None
+    user: str | None
+    executor: str | None
+    worker: str | None
+    waiting_for: str | None
+    error_type: str | None
+    model: str | None
+    root_id: str | None
+    parent: str | None
+    forked_from: str | None
+    text: str | None
+    children: bool
+    since: float | None
+    until: float | None
+    metadata: Mapping[str, str] | None
+
+
+def _where(filters: RunFilters) -> Where:
+    """Return the condition for all filters but `metadata`. Raises `ConfigError` for an unknown status."""
+    given: dict[str, Any] = {name: value for name, value in filters.items() if value is not None}
+    text, since, until = given.pop("text", None), given.pop("since", None), given.pop("until", None)
+    if not given.pop("children", True):
+        given["parent"] = None
+    if given.get("status", "queued") not in get_args(RunListStatus):
+        known = ", ".join(get_args(RunListStatus))
+        raise ConfigError(f"unknown status {given['status']!r}; known: {known}")
+    return Where(
+        given,
+        at_least={} if since is None else {"submitted_at": since},
+        below={} if until is None else {"submitted_at": until},
+        holding={} if text is None else {"input": text, "key": text},
+    )
+
+
 class RunIndex(Projector):
     """The runs and approvals of a namespace. Each query updates the rows first; it raises the errors of `catch_up`."""
 
@@ -203,41 +295,42 @@ class RunIndex(Projector):
         """Open the index of the log's namespace, in a file or in memory. Raises `ConfigError` for an unusable file."""
         return cls(log, path)
 
-    async def runs(  # noqa: PLR0913 - the filters
+    async def runs(
         self,
-        status: str | None = None,
-        session: str | None = None,
-        agent: str | None = None,
-        user: str | None = None,
         limit: int = 1000,
         *,
-        error_type: str | None = None,
-        root_id: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
-        metadata: Mapping[str, str] | None = None,
+        before: tuple[float, str] | None = None,
+        order: Literal["submitted_at", "updated_at"] = "submitted_at",
+        **filters: Unpack[RunFilters],
     ) -> list[RunRow]:
-        """Return runs by their columns, at most `limit`, newest first. Raises `ConfigError` for an unknown status.
+        """Return the runs that meet all filters, newest first, at most `limit` (-1 for all).
 
-        `since` and `until` are Unix seconds of the submission; `until` is exclusive. `metadata` maps names of metadata,
-        nested ones with dots (`memory.scope.user_id`), to values; a value that is not text is given as JSON.
+        `before` is the `order` time and the id of the last row of the page before. Raises `ConfigError` for an unknown
+        status.
         """
-        if status is not None and status not in get_args(RunListStatus):
-            raise ConfigError(f"unknown status {status!r}; known: {', '.join(get_args(RunListStatus))}")
-        asked = {"status": status, "session": session, "agent": agent, "user": user, "error_type": error_type}
-        where = {name: value for name, value in {**asked, "root_id": root_id}.items() if value is not None}
+        metadata = filters.pop("metadata", None)
+        where = _where(filters)
         found = await self.ask(
             lambda: self.rows.select(
-                self._runs,
-                where,
-                at_least={"submitted_at": since} if since is not None else None,
-                below={"submitted_at": until} if until is not None else None,
-                newest_by="submitted_at",
-                limit=-1 if metadata else limit,
+                self._runs, where, newest_by=order, before=before, limit=-1 if metadata else limit
             )
         )
         kept = (row for row in found if all(_has(row.metadata, *each) for each in (metadata or {}).items()))
         return list(itertools.islice(kept, limit if limit >= 0 else None))
+
+    async def count_runs(self, limit: int = 10_000, **filters: Unpack[RunFilters]) -> dict[str, int]:
+        """Return the number of runs of each status among those that meet the other filters.
+
+        A number that reaches `limit` means at least so many. `metadata` cannot be counted: a `ConfigError`.
+        """
+        if filters.pop("metadata", None):
+            raise ConfigError("runs cannot be counted by metadata: it is no column of the list")
+        where = _where(filters)
+        wanted = [where.equal["status"]] if "status" in where.equal else get_args(RunListStatus)
+        each = {str(status): where._replace(equal={**where.equal, "status": status}) for status in wanted}
+        return await self.ask(
+            lambda: {status: self.rows.count(self._runs, one, limit) for status, one in each.items()}
+        )
 
     async def runs_named(self, text: str, limit: int = 10) -> list[RunRow]:
         """Return the run with this id, otherwise those whose ids begin or end with the text, at most `limit`."""
@@ -255,7 +348,8 @@ class RunIndex(Projector):
 
     def _starting(self, column: str, start: str, limit: int) -> list[RunRow]:
         above = start[:-1] + chr(ord(start[-1]) + 1)
-        return self.rows.select(self._runs, {}, at_least={column: start}, below={column: above}, limit=limit)
+        where = Where(at_least={column: start}, below={column: above})
+        return self.rows.select(self._runs, where, limit=limit)
 
     async def ends_of_ids(self, ids: Iterable[str], least: int = 6) -> dict[str, str]:
         """Return the shortest unique end of each run id, of at least `least` characters."""
@@ -275,7 +369,7 @@ class RunIndex(Projector):
         """Return the totals of each of these runs and its descendants, by run id."""
         roots = {row.root_id for row in rows}
         found = await self.ask(
-            lambda: [row for root in roots for row in self.rows.select(self._runs, {"root_id": root})]
+            lambda: [row for root in roots for row in self.rows.select(self._runs, Where({"root_id": root}))]
         )
         totals = family_totals(found)
         return {row.run_id: totals[row.run_id] for row in rows}
@@ -298,7 +392,7 @@ class RunIndex(Projector):
 
     async def approvals_named(self, text: str) -> list[ApprovalRow]:
         """Return the approval with this id, otherwise those whose ids begin or end with the text."""
-        found = await self.ask(lambda: self.rows.select(self._approvals, {}, holding={"ids": text}))
+        found = await self.ask(lambda: self.rows.select(self._approvals, Where(holding={"ids": text})))
         approvals = [approval for row in found for approval in row.approvals]
         exact = [approval for approval in approvals if approval.approval_id == text]
         return exact or [
@@ -309,4 +403,4 @@ class RunIndex(Projector):
         if run_id is not None:
             row = self.rows.get(self._approvals, run_id)
             return [] if row is None else [row]
-        return self.rows.select(self._approvals, {}, at_least={"pending": 1} if pending else None)
+        return self.rows.select(self._approvals, Where(at_least={"pending": 1} if pending else {}))

@@ -9,16 +9,20 @@ import msgspec
 from ..eventlog.commits import Recorded
 from ..eventlog.events import (
     TERMINAL_STATUSES,
+    ApprovalRequested,
     ApprovalResolved,
+    ApprovalRevoked,
     CancelRequested,
     Claimed,
     Error,
     LateOutcome,
     LeftToOthers,
     ModelFailed,
+    ModelRequested,
     Offloaded,
     Parked,
     PlannerReplied,
+    Released,
     Status,
     Step,
     StoredEvent,
@@ -41,6 +45,11 @@ WORKER = "worker"
 """The value of `waiting_for` if no worker so far was able to drive the run."""
 
 
+INPUT_MAX = 200
+"""Maximum length of an input in the list, in characters."""
+
+_ENDED_BY_ANSWERS = frozenset({"approval", "unverifiable", "budget"})
+
 BACKWARDS = "backwards"
 """The column with the reversed run id, so that runs can be found by the end of their ids."""
 
@@ -56,7 +65,12 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     - `error` and `error_type` are those of a failed run.
     - `steps` counts completed ones; `usage` and `cost_usd` (a decimal; None once the price of a model call is unknown)
       cover the run without its children.
-    - `worker` and `epoch` are those of the last claim.
+    - `input` is the first line of the input, cut to 200 characters.
+    - `ended_at` is set once the run is over.
+    - `model` is that of the last model call.
+    - `approvals` counts the pending ones.
+    - `worker` and `epoch` are those of the last claim, which holds while `driven`: until it is released, the run parks
+      or ends. `takeovers` counts claims that ended an earlier claim which still held.
     - `revision`, `digest` and `position` are those of the last folded commit.
     - `trigger` is what started the run.
     - `forked_from` and `forked_at` are the run and revision from which a fork was made; its shared history counts as
@@ -87,8 +101,14 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: str | None = "0"
     error: str = ""
     error_type: str = ""
+    input: str = ""
+    ended_at: float | None = None
+    model: str = ""
+    approvals: int = 0
     worker: str = ""
     epoch: int = 0
+    driven: bool = False
+    takeovers: int = 0
     revision: int = 0
     digest: str = ""
     position: int = 0
@@ -107,13 +127,36 @@ class RunList:
     row = RunRow
     columns = (
         "root_id",
+        "parent",
+        "forked_from",
+        "kind",
         "status",
+        "waiting_for",
         "session",
         "user",
         "agent",
-        "submitted_at",
+        "executor",
+        "worker",
+        "model",
         "error_type",
+        "submitted_at",
+        "updated_at",
+        "input",
         BACKWARDS,
+    )
+    indexes = (
+        ("root_id",),
+        ("forked_from",),
+        ("submitted_at",),
+        ("updated_at",),
+        ("status", "submitted_at"),
+        ("waiting_for", "submitted_at"),
+        ("session", "submitted_at"),
+        ("user", "submitted_at"),
+        ("agent", "submitted_at"),
+        ("worker", "submitted_at"),
+        ("error_type", "submitted_at"),
+        (BACKWARDS,),
     )
 
     def evolve(self, row: RunRow | None, recorded: Recorded) -> RunRow:
@@ -134,6 +177,7 @@ class RunList:
         return msgspec.structs.replace(
             after,
             updated_at=commit.at,
+            ended_at=after.ended_at or (commit.at if after.over else None),
             revision=recorded.last_rev,
             digest=recorded.digest,
             position=recorded.position,
@@ -141,8 +185,7 @@ class RunList:
 
     def index(self, row: RunRow) -> tuple[Value, ...]:
         """Return the values of `columns`."""
-        columns = row.root_id, row.status, row.session, row.user, row.agent, row.submitted_at, row.error_type
-        return *columns, row.run_id[::-1]
+        return *(getattr(row, name) for name in self.columns[:-1]), row.run_id[::-1]
 
 
 def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901, PLR0912 - one case each
@@ -153,6 +196,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return replace(
                 row,
                 kind=event.kind,
+                input=event.input.strip().partition("\n")[0][:INPUT_MAX],
                 session=event.session,
                 user=_user(event),
                 metadata=event.metadata,
@@ -166,16 +210,31 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             status = "running" if row.status == "queued" else row.status
             reason = "" if row.waiting_for == WORKER else row.reason
             return replace(
-                row, status=status, worker=event.worker, epoch=event.epoch, waiting_for=None, reason=reason
+                row,
+                status=status,
+                worker=event.worker,
+                epoch=event.epoch,
+                driven=True,
+                takeovers=row.takeovers + row.driven,
+                waiting_for=None,
+                reason=reason,
             )
+        case Released():
+            return replace(row, driven=False)
         case LeftToOthers():
             return replace(row, waiting_for=WORKER, reason=event.reason)
         case Parked():
-            return replace(row, waiting_for=event.reason)
+            return replace(row, waiting_for=event.reason, driven=False)
         case TimerFired():
             return replace(row, waiting_for=None)
-        case ApprovalResolved() if row.waiting_for in {"approval", "unverifiable", "budget"}:
-            return replace(row, waiting_for=None)
+        case ApprovalRequested():
+            return replace(row, approvals=row.approvals + 1)
+        case ApprovalResolved() | ApprovalRevoked():
+            freed = isinstance(event, ApprovalResolved) and row.waiting_for in _ENDED_BY_ANSWERS
+            waiting_for = None if freed else row.waiting_for
+            return replace(row, approvals=max(0, row.approvals - 1), waiting_for=waiting_for)
+        case ModelRequested():
+            return replace(row, model=event.model)
         case Status():
             return _on_status(row, event)
         case Step(status="completed"):
@@ -224,6 +283,13 @@ def _on_status(row: RunRow, event: Status) -> RunRow:
         case "resumed":
             return msgspec.structs.replace(row, status="running", reason="", waiting_for=None)
         case "completed" | "error" | "cancelled":
-            return msgspec.structs.replace(row, status=event.status, reason=event.reason, waiting_for=None)
+            return msgspec.structs.replace(
+                row,
+                status=event.status,
+                reason=event.reason,
+                waiting_for=None,
+                approvals=0,
+                driven=False,
+            )
         case "starting" | "running" | "waiting_for_tool":
             return row

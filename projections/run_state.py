@@ -15,6 +15,7 @@ from ..eventlog.events import (
     Evaluated,
     FinishReason,
     Parked,
+    PolicyRuling,
     RalphIteration,
     ResultRecorded,
     SignalReceived,
@@ -101,6 +102,10 @@ class CallState(msgspec.Struct):
     arguments: dict[str, Any]
     raw_arguments: str | None = None
     injected_args: dict[str, Any] = {}
+    policy: PolicyRuling | None = None
+    """The ruling on the call that the log has; null if it follows from the policy alone."""
+    count: int = 0
+    """The number of earlier calls of the same tool in the run."""
     cut: FinishReason = ""
     """Why the reply with this call is incomplete; empty if it is complete."""
     approval_id: str | None = None
@@ -341,6 +346,10 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     """The places of the calls in the messages and of those of the step."""
     cut_calls: IdSet = msgspec.field(default_factory=IdSet)
     """The ids of all other calls."""
+    tool_counts: dict[str, int] = {}
+    """The number of calls that the model made, by tool."""
+    always: dict[str, str] = {}
+    """The `recording_key` of each call that an operator approved for good, by the approval."""
     approvals: dict[str, ApprovalState] = {}
     recorded: dict[str, list[ResultRecorded]] = {}
     """Results that a fork may still use for calls instead of running them, by `recording_key`, oldest first."""

@@ -11,6 +11,7 @@ import logging
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -21,7 +22,7 @@ from ..eventlog.names import subject_token
 from ..eventlog.ports import Subject
 from .projection import Projection, Value
 
-LAYOUT = 1
+LAYOUT = 2
 """The version of the tables below; the versions of the projections are appended to it."""
 
 LOCK_WAIT_S = 5.0
@@ -41,6 +42,32 @@ class Checkpoint(NamedTuple):
 
     head: Head = ORIGIN
     run: str = ""
+
+
+class Where(NamedTuple):
+    """A condition on the columns of a row (or its `key`), all of which it must meet.
+
+    A column must equal its value in `equal` (None: it has none), be at least that in `at_least`, be less than that in
+    `below`, and contain the text in `holding`, of which one column suffices. Names are those of columns, never a
+    caller's text.
+    """
+
+    equal: Mapping[str, Value] = MappingProxyType({})
+    at_least: Mapping[str, Value] = MappingProxyType({})
+    below: Mapping[str, Value] = MappingProxyType({})
+    holding: Mapping[str, str] = MappingProxyType({})
+
+    def sql(self) -> tuple[str, tuple[Value, ...]]:
+        """Return the WHERE clause, empty without a condition, and the values of its marks."""
+        asked: list[tuple[str, Value]] = [
+            *((f'"{name}" IS ?', value) for name, value in self.equal.items()),
+            *((f'"{name}" >= ?', value) for name, value in self.at_least.items()),
+            *((f'"{name}" < ?', value) for name, value in self.below.items()),
+        ]
+        held = " OR ".join(f'instr("{name}", ?) > 0' for name in self.holding)
+        conditions = [condition for condition, _ in asked] + ([f"({held})"] if held else [])
+        values = (*(value for _, value in asked), *self.holding.values())
+        return (f"WHERE {' AND '.join(conditions)}" if conditions else ""), values
 
 
 class RowStore:
@@ -137,13 +164,14 @@ class RowStore:
             "PRIMARY KEY (shard, subject)) WITHOUT ROWID"
         )
         for projection in self._projections:
-            columns = "".join(f', "{column}"' for column in projection.columns)
+            own = "".join(f', "{column}"' for column in projection.columns)
             self._db.execute(
-                f"CREATE TABLE {_table(projection)} (key TEXT PRIMARY KEY, row BLOB NOT NULL{columns})"
+                f"CREATE TABLE {_table(projection)} (key TEXT PRIMARY KEY, row BLOB NOT NULL{own})"
             )
-            for column in projection.columns:
-                index = f"{projection.name}_by_{column}"
-                self._db.execute(f'CREATE INDEX "{index}" ON {_table(projection)} ("{column}")')
+            for columns in projection.indexes:
+                name = f"{projection.name}_by_{'_'.join(columns)}"
+                indexed = ", ".join(f'"{column}"' for column in (*columns, "key"))
+                self._db.execute(f'CREATE INDEX "{name}" ON {_table(projection)} ({indexed})')
         meta = [("namespace", self._namespace), ("versions", self._versions)]
         self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta)
 
@@ -213,32 +241,32 @@ class RowStore:
     def select(
         self,
         projection: Projection[RowT],
-        where: Mapping[str, Value],
+        where: Where,
         *,
-        at_least: Mapping[str, Value] | None = None,
-        below: Mapping[str, Value] | None = None,
-        holding: Mapping[str, str] | None = None,
         newest_by: str | None = None,
+        before: tuple[Value, str] | None = None,
         limit: int = -1,
     ) -> list[RowT]:
-        """Return rows by their columns (or `key`), in order of key, or with `newest_by` in descending order of it.
+        """Return rows in order of key, or with `newest_by` in descending order of that column and then of key.
 
-        A column must equal its value in `where`, be at least that in `at_least`, be less than that in `below`, and
-        contain the text in `holding`.
+        `before` is the column's value and the key of a row: only rows that come after it in that order are returned.
         """
-        asked = [
-            *((f'"{name}" = ?', value) for name, value in where.items()),
-            *((f'"{name}" >= ?', value) for name, value in (at_least or {}).items()),
-            *((f'"{name}" < ?', value) for name, value in (below or {}).items()),
-            *((f'instr("{name}", ?) > 0', text) for name, text in (holding or {}).items()),
-        ]
-        conditions = [condition for condition, _ in asked]
-        clause = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+        clause, values = where.sql()
+        if newest_by is not None and before is not None:
+            clause += f' {"AND" if clause else "WHERE"} ("{newest_by}", key) < (?, ?)'
+            values = (*values, *before)
         order = f'"{newest_by}" DESC, key DESC' if newest_by else "key"
-        query = f"SELECT row FROM {_table(projection)} {clause}ORDER BY {order} LIMIT ?"  # noqa: S608
+        query = f"SELECT row FROM {_table(projection)} {clause} ORDER BY {order} LIMIT ?"  # noqa: S608
         with self._guarded():
-            found = self._db.execute(query, (*(value for _, value in asked), limit)).fetchall()
+            found = self._db.execute(query, (*values, limit)).fetchall()
             return [self._decode(projection, row) for (row,) in found]
+
+    def count(self, projection: Projection[Any], where: Where, limit: int) -> int:
+        """Return the number of rows, or `limit` if there are at least as many."""
+        clause, values = where.sql()
+        query = f"SELECT count(*) FROM (SELECT 1 FROM {_table(projection)} {clause} LIMIT ?)"  # noqa: S608
+        with self._guarded():
+            return int(self._db.execute(query, (*values, limit)).fetchone()[0])
 
     def beside(self, projection: Projection[Any], column: str, value: Value) -> list[Value]:
         """Return the nearest smaller and greater values of a column, as far as there are any."""

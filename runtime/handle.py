@@ -53,6 +53,7 @@ from .journal.timers import wakeup_for
 from .ports.executor import Executor, require
 from .ports.json_values import NotJson, as_stored
 from .ports.runnable import Runnable
+from .shared.approved_calls import ApprovedCalls
 from .shared.resume_tokens import new_token, place_of
 from .shared.sessions import runs_before
 from .shared.slots import calls_in_line, waiting_for
@@ -284,6 +285,7 @@ class RunHandle(Generic[OutputT]):
         result: Any = None,
         *,
         by: str = "",
+        always: bool = False,
     ) -> ApprovalResolved:
         """Answer an approval of the run or of one below it; return the stored answer. Raises `ApprovalError`.
 
@@ -293,7 +295,7 @@ class RunHandle(Generic[OutputT]):
         `arguments` replaces the call's arguments (kinds tool and policy). `outcome` states the outcome of a call that
         does not run any more: it succeeded (with `result`) or failed, because a dead worker had started it (kind
         unverifiable), or because a person carried it out by hand (kinds tool and policy); `retry` runs an unverifiable
-        call again.
+        call again. With `always`, exactly the same call needs no approval again, in this run and in all later ones.
         """
         answer = Resolve(
             approval_id=approval_id,
@@ -303,8 +305,13 @@ class RunHandle(Generic[OutputT]):
             outcome=outcome,
             result=given_json(result),
             by=by,
+            always=always,
         )
-        return await self._answer(answer)
+        stored = await self._answer(answer)
+        if always:
+            approved = (await self._journal_with(approval_id)).state.always[approval_id]
+            await ApprovedCalls(self._runtime.log).add(approved, by)
+        return stored
 
     async def signal(self, name: str, data: Any = None, *, key: str = "", by: str = "") -> SentSignal:
         """Send a signal to this run: a wait for its name takes it, whether it is open already or comes later.

@@ -56,6 +56,7 @@ from .handle import CallOutcome, Decision, OutputT, RunHandle, RunResult, SentSi
 from .journal.journal import Journal
 from .journal.keys import agent_of, check_there, note_stored, place_of_run, refuse_other
 from .journal.snapshots import snapshot_setting
+from .namespace import NamespacePolicy
 from .opening import open_log
 from .options import RunOptions, check_options
 from .ports.executor import Executor, require
@@ -76,8 +77,11 @@ if TYPE_CHECKING:
 class Runtime:
     """A namespace of a log, with a registry of agents and tools for this process. Open it with `Runtime.open`."""
 
-    def __init__(self, log: Log, registry: Registry, host: Host) -> None:
+    def __init__(
+        self, log: Log, registry: Registry, host: Host, policy: NamespacePolicy | None = None
+    ) -> None:
         self.log, self.registry, self._host = log, registry, host
+        self.policy = policy or NamespacePolicy(log, {})
         self._executors: dict[str, Executor] = {}
         self._closing = contextlib.AsyncExitStack()
         """Closes the executors that were created here, the last one first."""
@@ -97,11 +101,13 @@ class Runtime:
         log: Log | None = None,
         lease_s: float | None = None,
         executors: Mapping[str, Executor] | None = None,
+        policy: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[Runtime]:
         """Connect to the log at `url`: `nats://...`, `memory://`, or (None) `NATS_URL`, else the project's own server.
 
         Leaving stops driving and releases claims; it cancels nothing. `log` is a log that is already open, `lease_s`
-        the time that this process' claims hold without a heartbeat (default `FOLDLOG_LEASE_S` or 10).
+        the time that this process' claims hold without a heartbeat (default `FOLDLOG_LEASE_S` or 10). `policy` is the
+        table of rules for all runs that are started here (default `[policy]` of the project's configuration).
         Raises `ConfigError`, `LogUnavailable`.
         """
         check_name("the namespace", namespace)
@@ -123,7 +129,7 @@ class Runtime:
                 snapshot_events=snapshot_setting(),
                 public_url=public_url_setting(),
             )
-            runtime = cls(opened, registered, host)
+            runtime = cls(opened, registered, host, NamespacePolicy(opened, policy))
             runtime._executors.update(executors or {})
             await stack.enter_async_context(runtime._presence)
             stack.push_async_callback(registered.aclose)
@@ -225,7 +231,9 @@ class Runtime:
         executor = options.get("executor", "local")
         chosen = self.executor(executor)
         asked, overrides = overridden(agent, options)
-        self._check(asked, chosen, frozenset({"messages"} if options.get("messages") else ()))
+        self._check(
+            asked, chosen, self.policy.capabilities() | ({"messages"} if options.get("messages") else set())
+        )
         given = read_content(self.registry, asked, input, options.get("messages", ()))
         submitted = submitted_event(
             asked,
@@ -237,6 +245,7 @@ class Runtime:
             user=options.get("user"),
             metadata=options.get("metadata"),
             idempotency_key=options.get("idempotency_key"),
+            policy=await self.policy.of_run(self.registry.reachable(asked)),
             overrides=overrides,
             trigger=options.get("trigger") or Trigger(kind="api"),
         )

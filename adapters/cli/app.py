@@ -26,6 +26,7 @@ from .commands import (
     mcp,
     monitor,
     parity,
+    policy,
     replay,
     rerun,
     run,
@@ -207,6 +208,7 @@ app.add_typer(runs.app, name="runs")
 app.add_typer(schedules.app, name="schedules")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(approvals.app, name="approvals")
+app.add_typer(policy.app, name="policy")
 app.add_typer(knowledge.app, name="knowledge")
 app.add_typer(log.app, name="log")
 app.add_typer(mcp.app, name="mcp")

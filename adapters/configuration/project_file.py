@@ -50,6 +50,12 @@ def tables_in(path: Path, kind: str, *, exact: bool = False) -> Tables:
     return Tables(f"{path}: [{place}", dict(found))
 
 
+def project_table(name: str) -> tuple[str, dict[str, Any]]:
+    """Return where the table `[<name>]` is, for messages, and its content, empty without one. Raises `ConfigError`."""
+    found = project_tables(name)
+    return f"{found.place}]" if found.place else "", found.tables
+
+
 def _configuration() -> Path | None:
     """Return the configuration file, or null if there is none."""
     if chosen := os.environ.get("FOLDLOG_CONFIG"):

@@ -40,6 +40,8 @@ from ...runtime.ports.models import (
     ModelError,
     ModelRequest,
     ModelSettings,
+    NativeTool,
+    ProviderCall,
     ReasoningDelta,
     TextDelta,
     model_error,
@@ -63,6 +65,16 @@ class ScriptedCall(StrictTable):
     id: str
     name: str
     arguments: Annotated[str, BeforeValidator(_as_model_writes)] = "{}"
+
+
+class ScriptedProviderCall(StrictTable):
+    """A native tool that the provider ran, with its result or its error."""
+
+    id: str = ""
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    result: Any = None
+    error: str | None = None
 
 
 class ScriptedUsage(StrictTable):
@@ -99,7 +111,7 @@ class ScriptedError(StrictTable):
 
 
 class Turn(StrictTable):
-    """One answer: reasoning, then text, then files, then tool calls.
+    """One answer: reasoning, then what the provider's own tools did, then text, then files, then tool calls.
 
     `delay_ms` passes before the first piece, `chunk_delay_ms` between the pieces. `retry_text` replaces
     `text` from the second attempt on. Without `usage` the answer uses no tokens. `finish_reason` marks the answer as
@@ -110,6 +122,7 @@ class Turn(StrictTable):
     text: Pieces = Field(default_factory=list)
     retry_text: Pieces | None = None
     reasoning: Pieces = Field(default_factory=list)
+    provider_calls: list[ScriptedProviderCall] = Field(default_factory=list)
     files: list[ScriptedFile] = Field(default_factory=list)
     reads_files: list[str] | None = None
     tool_calls: list[ScriptedCall] = Field(default_factory=list)
@@ -124,6 +137,10 @@ class Turn(StrictTable):
         """Yield the answer without its end, as the `attempt`-th attempt gives it."""
         text = self.text if self.retry_text is None or attempt == 1 else self.retry_text
         yield from map(ReasoningDelta, self.reasoning)
+        for made in self.provider_calls:
+            yield ProviderCall(
+                id=made.id, name=made.name, arguments=made.arguments, result=made.result, error=made.error
+            )
         yield from map(TextDelta, text)
         for file in self.files:
             yield FileDelta(data=base64.b64decode(file.base64), media_type=file.media_type, name=file.name)
@@ -218,6 +235,10 @@ class ScriptedProvider:
     def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
         """Return none: a script answers whatever it is asked."""
         return {}
+
+    def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
+        """Return null: a script says what was done with any."""
+        return None
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Stream the turn for the request's step. Raises the turn's error, and `InvalidRequest` if there is no turn."""

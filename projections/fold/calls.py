@@ -32,9 +32,14 @@ _UNTIL_ANY = frozenset({"approval", "unverifiable", "budget", "wait", "child"})
 
 
 def call_tool(state: RunState, event: ToolCall) -> None:
-    """Add a tool call that the model requested."""
+    """Add a tool call that the model requested; one that the provider ran leaves only its id taken."""
     call_id = event.tool_call_id or ""
+    if event.executed_by:
+        state.call_places.setdefault(call_id, (state.step, -1))
+        return
     state.place_call(call_id, (state.step, len(state.calls)))
+    count = state.tool_counts.get(event.tool_name, 0)
+    state.tool_counts[event.tool_name] = count + 1
     state.calls[call_id] = CallState(
         id=call_id,
         index=len(state.calls),
@@ -42,6 +47,8 @@ def call_tool(state: RunState, event: ToolCall) -> None:
         arguments=event.arguments,
         raw_arguments=event.raw_arguments,
         injected_args=event.injected_args,
+        policy=event.policy,
+        count=count,
         cut=state.model.finish_reason,
     )
 
@@ -61,6 +68,8 @@ def fail_attempt(state: RunState, event: ToolAttemptFailed) -> None:
 
 def return_result(state: RunState, event: ToolResult) -> None:
     """Store the result of a call."""
+    if event.executed_by:
+        return
     call = in_call(state, event.tool_call_id)
     call.result, call.started, call.orphaned = event, 0, False
     if call.callbacks:  # what answered one that the call never waited for is of no use to another call
@@ -126,6 +135,9 @@ def resolve_approval(state: RunState, event: ApprovalResolved) -> None:
     if approval.request.kind == "budget" and event.decision == "approved":
         _raise_ceiling(state.spent, approval.request.arguments.get("budget"), event.arguments)
     call = state.calls.get(event.tool_call_id or "")
+    if event.always:
+        arguments = approval.request.arguments if event.arguments is None else event.arguments
+        state.always[event.approval_id] = recording_key(approval.request.tool_name, arguments)
     if call is not None:  # after the calls that were released earlier
         call.turn = max(each.turn for each in state.calls.values()) + 1
     if call is not None and approval.request.kind == "unverifiable" and event.outcome == "retry":

@@ -32,6 +32,8 @@ def planner_replied(state: RunState, event: PlannerReplied) -> None:
             arguments=call.arguments,
             raw_arguments=call.raw_arguments,
             injected_args=call.injected_args,
+            policy=call.policy,
+            count=state.tool_counts.get(call.tool_name, 0),
             cut=event.finish_reason,
         )
         for number, call in enumerate(event.calls)

@@ -90,7 +90,7 @@ _CALL_FAMILIES = (
     ToolResult,
 )
 _CHILD_FAMILIES = (ChildStarted, ChildFinished)
-_ADDED = frozenset({"in_parts"})
+_ADDED = frozenset({"always", "executed_by", "in_parts", "policy"})
 """Fields that were added to events. An unset one is omitted, so that the digests of older runs do not change."""
 _KEPT: dict[type[EventFields], tuple[str, ...]] = {
     cls: tuple(name for name in cls.__struct_fields__ if name not in ENVELOPE | VOLATILE | JOINED)
@@ -133,7 +133,7 @@ class _Run:
         self.path = path
         self.calls: dict[tuple[int | None, str], CallPlace] = {}
         self.latest: dict[str, CallPlace] = {}
-        self.calls_in_step: Counter[int | None] = Counter()
+        self.calls_in_step: Counter[tuple[int | None, str]] = Counter()
         self.approvals: dict[str, tuple[str, str]] = {}
         self.ordinals: Counter[tuple[str, str]] = Counter()
         self.forks: set[CallPlace] = set()
@@ -148,6 +148,13 @@ class _Run:
         """The strands of a swarm's child runs within its flow."""
         self.after: dict[str, list[str]] = {}
         """The nodes that each of them directly follows; levels alone do not tell `(a | b)*2` from `((a*2) | (b*2))`."""
+
+    def next_call(self, event: ToolCall) -> CallPlace:
+        """Return the place of the next call; those of the provider are counted by themselves."""
+        by = f"{event.executed_by}-" if event.executed_by else ""
+        index = self.calls_in_step[event.step, by]
+        self.calls_in_step[event.step, by] += 1
+        return event.step, f"{by}{index}"
 
     def forwarded(self, event: Event) -> bool:
         return len(event.agent_path) > len(self.path)
@@ -227,8 +234,7 @@ class _Names:
             run.coordinate(event)
         match event:
             case ToolCall():
-                place = (event.step, str(run.calls_in_step[event.step]))
-                run.calls_in_step[event.step] += 1
+                place = run.next_call(event)
                 if event.tool_name == PARALLEL:
                     run.forks.add(place)
                 run.calls[event.step, event.tool_call_id or ""] = run.latest[event.tool_call_id or ""] = place

@@ -39,17 +39,22 @@ from ...eventlog.events import (
     Status,
     Step,
     Text,
+    ToolAttemptFailed,
     ToolCall,
     ToolResult,
     ToolStarted,
     Usage,
     WaitEnded,
+    is_by_provider,
     is_terminal,
 )
 from ...projections.fold.waits import channel
 from ..canonical.canonical import label_of
 from ..traces.trace import Trace
 from .run_facts import APPROVALS, CALL_FAMILIES, CLOSED, FILES, TEXT, CallFacts, ChildFacts, RunFacts
+
+_OF_CALLS = (*CALL_FAMILIES, ChildStarted, ToolAttemptFailed, ToolStarted)
+"""Events of calls that the run itself makes."""
 
 RESULT_ORDER_SLACK_S = 1.0
 """Tolerance for results stored out of the order in which their calls ended (R5); the reported times have jitter."""
@@ -509,6 +514,40 @@ def _r26(facts: RunFacts, event: Event) -> Iterator[Finding]:
                 )
 
 
+def _r33(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """A call that its ruling denies never runs, and nobody is asked about it."""
+    call = facts.calls.get(event.tool_call_id or "")
+    if call is None or not call.denied:
+        return
+    match event:
+        case ToolStarted() | ToolResult(success=True):
+            yield f"{label_of(event)} of call {event.tool_call_id}, which the policy denies", call.revision
+        case ApprovalRequested(kind=kind) if kind in REPLY_APPROVALS:
+            yield f"{label_of(event)} of call {event.tool_call_id}, which the policy denies", call.revision
+        case _:
+            pass
+
+
+def _r27(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """Native tools: each call directly before its result, ahead of the run's own calls, and nothing else about it."""
+    last = facts.last
+    running = last if isinstance(last, ToolCall) and is_by_provider(last) else None
+    call = facts.calls.get(event.tool_call_id or "")
+    is_result = isinstance(event, ToolResult) and is_by_provider(event)
+    if running is not None:
+        if not is_result or event.tool_call_id != running.tool_call_id:
+            what = f"the provider's call {running.tool_call_id} and its result"
+            yield f"{label_of(event)} is between {what}", running.revision or 0
+    elif is_result:
+        yield f"the result of the provider's call {event.tool_call_id} does not follow it directly", 0
+    elif isinstance(event, ToolCall) and is_by_provider(event):
+        own = next((each.revision for each in facts.step_calls.values() if not each.executed_by), None)
+        if own is not None:
+            yield f"the provider's call {event.tool_call_id} comes after a call of the run", own
+    elif call is not None and call.executed_by and isinstance(event, _OF_CALLS):
+        yield f"{label_of(event)} is about call {event.tool_call_id}, which the provider ran", call.revision
+
+
 def _r13(facts: RunFacts, event: Event) -> Iterator[Finding]:
     """Messages are injected in queue order, directly before the step that carries them, and none is lost."""
     match event:
@@ -572,4 +611,6 @@ _RULES: tuple[tuple[str, Check], ...] = (
     ("P20", _p20),
     ("R13", _not_forwarded(_r13)),
     ("R26", _not_forwarded(_r26)),
+    ("R33", _not_forwarded(_r33)),
+    ("R27", _not_forwarded(_r27)),
 )

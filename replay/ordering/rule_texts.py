@@ -22,6 +22,8 @@ RULES = {
     "R15": "what a call emits is shown while the call is under way",
     "R16": "no tool is started more often than its trace accounts for",
     "R26": "the waits of a call come one after the other, before its result, and a signal ends at most one",
+    "R33": "a call that the policy denies never runs, and nobody is asked about it",
+    "R27": "a provider's own tool call and its result are in the reply, and the run does nothing about them",
     "P20": "an unsafe call is never started twice without a decision",
 }
 """The sentence at the head of each rule, as on its page."""

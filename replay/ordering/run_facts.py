@@ -41,6 +41,7 @@ from ...eventlog.events import (
     Usage,
     WaitEnded,
     WaitStarted,
+    is_by_provider,
     is_terminal,
 )
 from ...projections.fold.waits import channel
@@ -66,10 +67,13 @@ class CallFacts:
 
     def __init__(self, index: int, step: int | None, revision: int) -> None:
         self.index, self.step, self.revision = index, step, revision
+        self.executed_by = ""
         self.begun: int | None = None
         self.started: int | None = None
         """The start of an unsafe attempt whose outcome is still unknown."""
         self.result: int | None = None
+        self.denied = False
+        """True if the ruling that the call carries denies it."""
 
 
 class ApprovalFacts(NamedTuple):
@@ -173,6 +177,7 @@ class RunFacts:
         if (
             isinstance(event, (*CALL_FAMILIES, ChildStarted, ChildFinished))
             and event.tool_call_id is not None
+            and not is_by_provider(event)
         ):
             self._begin_call(event, revision)
         match event:
@@ -269,6 +274,8 @@ class RunFacts:
             self.usage = revision
         if isinstance(event, ToolCall) and (event.tool_call_id or "") not in self.step_calls:
             call = CallFacts(len(self.step_calls), event.step, revision)
+            call.denied = event.policy is not None and event.policy.action == "deny"
+            call.executed_by = event.executed_by
             self.calls[event.tool_call_id or ""] = self.step_calls[event.tool_call_id or ""] = call
 
     def _fold_approval(self, event: ApprovalRequested | ApprovalResolved, revision: int) -> None:

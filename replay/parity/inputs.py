@@ -58,7 +58,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field=
 
     With `call="*"` it is the answer to every approval of the kind, in every run, that has none of its own. `timed_out`
     makes the approval expire. `outcome` and `result` are those of a call that a dead worker had started (kind
-    `unverifiable`), or that was made by hand.
+    `unverifiable`), or that was made by hand. `always` approves the same call for good.
     """
 
     call: str
@@ -69,6 +69,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field=
     outcome: Literal["retry", "succeeded", "failed"] | None = None
     result: Any = None
     note: str = ""
+    always: bool = False
     run: str = ROOT
 
 
@@ -226,6 +227,7 @@ def _answer(where: ApprovalPlace, event: ApprovalResolved) -> Answer:
         decision=event.decision,
         arguments=event.arguments,
         outcome=event.outcome,
+        always=event.always,
         result=event.result,
         note=event.note,
     )

@@ -476,7 +476,7 @@ def _calls(events: Iterable[Event]) -> list[_Call]:
         match event:
             case Prepared():
                 effects |= {(event.run_id, spec.name): spec.effect for spec in event.tools}
-            case ToolCall():
+            case ToolCall(executed_by=""):
                 key = f"{event.run_id}:{event.step}:{indices[event.run_id, event.step]}"
                 indices[event.run_id, event.step] += 1
                 repeatable = effects.get((event.run_id, event.tool_name), "unsafe") != "unsafe"

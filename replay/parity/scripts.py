@@ -33,6 +33,7 @@ from ...runtime.ports.models import (
     ModelProvider,
     ModelRequest,
     ModelSettings,
+    NativeTool,
 )
 from .inputs import Inputs, parse_inputs
 
@@ -169,6 +170,10 @@ class StageModel:
     def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
         """Accept any setting, as the script answers whatever it is asked."""
         return {}
+
+    def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
+        """Return null: the script says what was done with any."""
+        return None
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Stream the turn of the run's agent, under the name of the model that was called."""

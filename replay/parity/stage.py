@@ -88,6 +88,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None = None
     user: str | None = None
     metadata: dict[str, Any] = {}
+    policy: dict[str, Any] | None = None
+    """The policy of the namespace, as stored; null for that of the project's configuration."""
     fork: ForkOf | None = None
     timeout_s: float = 60.0
     run_id: str | None = None
@@ -146,7 +148,13 @@ class _Stage:
         async with contextlib.AsyncExitStack() as stack:
             executors = {self._name: executor}
             self._runtime = await stack.enter_async_context(
-                Runtime.open(log=self._log, registry=self.registry, lease_s=LEASE_S, executors=executors)
+                Runtime.open(
+                    log=self._log,
+                    registry=self.registry,
+                    lease_s=LEASE_S,
+                    executors=executors,
+                    policy=self._case.policy,
+                )
             )
             await stack.enter_async_context(self._log.leases.presence(host.worker))
             stack.push_async_callback(executor.aclose)
@@ -421,6 +429,7 @@ class _Stage:
             note=answer.note,
             arguments=answer.arguments,
             outcome=answer.outcome,
+            always=answer.always,
             result=answer.result,
         )
 

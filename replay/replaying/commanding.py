@@ -7,7 +7,7 @@ the core to decide them again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -59,6 +59,7 @@ from ...eventlog.events import (
     Usage,
     WaitEnded,
     WaitStarted,
+    is_by_provider,
 )
 from ...eventlog.parts import FilePart
 from ...projections.call_texts import made_file
@@ -106,6 +107,7 @@ from ...runtime.core.rules import rules_of_run
 from ...runtime.core.timeouts import scope_of
 from ...runtime.core.tool_calls import call_problem, unfit
 from ...runtime.core.waits import timer_of
+from ...runtime.ports.models import ProviderCall
 
 EXECUTOR_FAILURES = frozenset(
     {"config_error", "fatal", "payload_too_large", "slot_cycle", "tool_source_unavailable"}
@@ -266,6 +268,7 @@ def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
     wanted: tuple[Json, ...] = ()
     usage: Usage | None = None
     requests: list[CallRequest] = []
+    made: list[Event] = []
     for event in events:
         match event:
             case Reasoning() if usage is None:
@@ -278,6 +281,8 @@ def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
                 wanted = tuple(event.items)
             case Usage() if usage is None:
                 usage = event
+            case _ if usage is not None and is_by_provider(event):
+                made.append(event)
             case ToolCall() if usage is not None:
                 requests.append(
                     CallRequest(id=event.tool_call_id or "", name=event.tool_name, arguments=_written(event))
@@ -292,6 +297,7 @@ def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
         text=text,
         reasoning=reasoning,
         files=tuple(files),
+        provider_calls=tuple(_provider_calls(made)),
         calls=tuple(requests),
         usage=usage.usage,
         usage_source=usage.source,
@@ -300,6 +306,19 @@ def _replied(state: RunState, events: Sequence[Event]) -> ModelReplied | None:
         finish_reason=usage.finish_reason,
         reply_items=wanted,
     )
+
+
+def _provider_calls(made: Sequence[Event]) -> Iterator[ProviderCall]:
+    """Yield the native tools of a reply, of which `made` are the calls, each followed by its result."""
+    for call, result in zip(made[::2], made[1::2], strict=False):
+        if isinstance(call, ToolCall) and isinstance(result, ToolResult):
+            yield ProviderCall(
+                id=call.tool_call_id or "",
+                name=call.tool_name,
+                arguments=call.arguments,
+                result=result.result,
+                error=result.error,
+            )
 
 
 def _written(event: ToolCall | PlannerCall) -> str:
@@ -530,6 +549,7 @@ def _resolved(event: ApprovalResolved) -> Command:
         result=event.result,
         by=event.by,
         token=event.token,
+        always=event.always,
     )
 
 

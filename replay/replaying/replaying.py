@@ -30,7 +30,9 @@ from ...eventlog.events import (
     ModelFailed,
     ModelRequested,
     Offloaded,
+    PlannerReplied,
     PlannerToolReturned,
+    PolicyRuling,
     Prepared,
     ReplyState,
     ResultRecorded,
@@ -67,9 +69,11 @@ from ...runtime.core.decide import advance, pending, take, unsafe_starts
 from ...runtime.core.effects import CallModel, CallTool, Effect, Evaluate, RunNode, VerifyCall
 from ...runtime.core.lineage import with_model
 from ...runtime.core.model_request import deciding, prompt_of
+from ...runtime.core.policy import Call
 from ...runtime.core.rules import Rules, rules_of_run
 from ...runtime.core.turn import Turn
 from ...runtime.journal.journal import CUT_BEHIND
+from ...runtime.ports import conditions
 from ...runtime.tools.decorator import expose
 from ..canonical.canonical import label_of, label_text
 from ..ordering.rule_texts import explain
@@ -312,6 +316,23 @@ class _Guided(Turn):
                 raise
             apply(self.state, recorded, self._commit.recorded.commit.at)  # type: ignore[arg-type] # a stored event
             self.events.append(recorded)  # type: ignore[arg-type]
+
+    def ruling(self, call: Call) -> PolicyRuling:
+        """Return the ruling on a call; the recorded one, where nothing evaluates conditions."""
+        if conditions.installed() or not self.rules.policy.is_conditional or not self._rest:
+            return super().ruling(call)
+        match self._rest[-1][1]:
+            case ToolCall(policy=PolicyRuling() as ruling):
+                return ruling
+            case PlannerReplied(calls=calls):
+                made = ((each.policy, each.tool_name, each.arguments) for each in calls)
+                return next(
+                    ruling
+                    for ruling, tool, arguments in made
+                    if ruling is not None and (tool, arguments) == (call.tool, call.arguments)
+                )
+            case _:  # the answer that edits a call was stored, so nothing denies it
+                return PolicyRuling(action="allow")
 
     def _asked(self, decided: ModelRequested) -> str:
         """Describe the request that the code composes, and what is known of the recorded one."""

@@ -57,8 +57,10 @@ from ...runtime.ports.models import (
     ModelProvider,
     ModelRequest,
     ModelSettings,
+    NativeTool,
     TransientModelError,
     model_error,
+    native_tool_problem,
     unknown_settings,
 )
 from ...runtime.ports.runnable import Runnable, all_members
@@ -205,6 +207,10 @@ class RecordedProvider:
         """Return no unknown settings; the recording was made with those of its requests."""
         return {}
 
+    def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
+        """Return null: the recording has what was done with those of its requests."""
+        return None
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Stream the recorded reply. Raises `InvalidRequest` if there is no trace or (strict) the request differs."""
         try:
@@ -264,7 +270,8 @@ def _digest(request: ModelRequest, model: str) -> str:
     digest = request.messages_digest
     for message in () if digest else request.messages:
         digest = chain(digest, message, request.places)
-    return closed_digest(digest, request.tools, request.output_schema, request.settings, model)
+    deciders = deciding(request.settings, request.native_tools)
+    return closed_digest(digest, request.tools, request.output_schema, deciders, model)
 
 
 def _likeness(request: ModelRequest, answered: RecordedAnswer) -> tuple[bool, int]:
@@ -286,7 +293,7 @@ def _difference(request: ModelRequest, answered: RecordedAnswer, *, by_name: boo
         tools=tuple(request.tools),
         parameters={
             "output_schema": request.output_schema,
-            **deciding(request.settings),
+            **deciding(request.settings, request.native_tools),
             "model": request.model if by_name else answered.model,
         },
     )
@@ -471,6 +478,9 @@ class _Announced:
     def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
         return unknown_settings(self._inner, model, settings)
 
+    def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
+        return native_tool_problem(self._inner, model, tool, tools=tools)
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         await self._called(*run_and_step(request))
         async for delta in self._inner.stream(request):
@@ -609,6 +619,7 @@ async def rerun(
         session=root.session,
         user=root.user,
         metadata=root.metadata,
+        policy=root.policy,
         timeout_s=timeout_s,
         run_id=run,
         begin=_begin_fork(recording, agent, log, run) if root.fork is not None else None,

@@ -123,7 +123,11 @@ class _People:
         if answer.decision == "rejected":
             return Decision(decision="rejected", note=answer.note)
         return Decision(
-            arguments=answer.arguments, note=answer.note, outcome=answer.outcome, result=answer.result
+            arguments=answer.arguments,
+            note=answer.note,
+            outcome=answer.outcome,
+            result=answer.result,
+            always=answer.always,
         )
 
     def _places(self, run: str) -> FamilyPlaces:

@@ -20,6 +20,8 @@ from ...runtime.ports.models import (
     InvalidRequest,
     ModelRequest,
     ModelSettings,
+    NativeTool,
+    ProviderCall,
     RateLimited,
     ReasoningDelta,
     TextDelta,
@@ -48,6 +50,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: str = ""
     calls: tuple[Call, ...] = ()
     files: tuple[str, ...] = ()
+    searched: tuple[str, ...] = ()
+    """The queries of searches that the provider made itself."""
     fails: int = 0
     retry_after_s: float | None = None
     overflows: bool = False
@@ -80,6 +84,10 @@ class Model:
         """Accept any setting."""
         return {}
 
+    def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
+        """Return null: a script says what was done with any."""
+        return None
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Stream the reply, a tenth of a second later."""
         summing = request.phase in {"summary", "compaction"}
@@ -97,6 +105,13 @@ class Model:
             raise ContextOverflow("too long") if reply.overflows else TransientModelError("cut off")
         if reply.reasoning:
             yield ReasoningDelta(reply.reasoning)
+        for number, query in enumerate(reply.searched):
+            yield ProviderCall(
+                id=f"search-{step}-{number}",
+                name="web_search",
+                arguments={"query": query},
+                result=f"of {query}",
+            )
         for piece in reply.text:
             yield TextDelta(piece)
         for name in reply.files:
@@ -155,6 +170,8 @@ def decide_on(_run: str, asked: ApprovalRequested) -> Decision:
             return Decision(arguments={"raise": 1000})
         case {"to": "nowhere"}:
             return Decision(decision="rejected", note="not there")
+        case {"to": "always"}:
+            return Decision(always=True)
         case {"to": "wrong"}:
             return Decision(arguments={"to": "right"})
         case _:

@@ -26,6 +26,7 @@ from ...runtime.agents.loop import RalphLoop
 from ...runtime.agents.loop_config import Stop
 from ...runtime.agents.swarm import Swarm
 from ...runtime.journal.open_family import BATCH_RUNS_MAX
+from ...runtime.ports.conditions import installed as conditions_are_installed
 from .cast import (
     Call,
     a_model,
@@ -115,6 +116,16 @@ def pictures(world: World) -> list[Job]:
 
 
 @scenario
+def searched(world: World) -> list[Job]:
+    """Tools that the provider runs itself, beside an unsafe one of the run."""
+    replies = (
+        calls(("send", {"to": "a"}), searched=("x", "y"), fails=1),
+        says("found", searched=("z",)),
+    )
+    return [Job(an_agent(world, "searched", *replies, native_tools=["web_search"]), "question")]
+
+
+@scenario
 def unsafe(world: World) -> list[Job]:
     """Tools that must not run twice."""
     replies = calls(("send", {"to": "a"}), ("look", {"at": "b"})), calls(("send", {"to": "c"})), says("done")
@@ -179,6 +190,33 @@ def policy(world: World) -> list[Job]:
     first: list[Call] = [("deploy", {"to": "wrong"}), ("send", {"to": "x"}), ("send", {"to": "y"})]
     replies = calls(*first), calls(("deploy", {"to": "b"})), says("done")
     return [Job(an_agent(world, "policy", *replies, policy={"rules": rules}), "question")]
+
+
+@scenario
+def exempted(world: World) -> list[Job]:
+    """Calls that a rule asks about unless they are exempted, one that is approved for good, and the same again."""
+    world.decide = decide_on
+    rules = [{"tool": "deploy", "unless": {"to": "t*"}, "action": "require_approval"}]
+    first: list[Call] = [("deploy", {"to": "test"}), ("deploy", {"to": "always"}), ("deploy", {"to": "b"})]
+    replies = calls(*first), calls(("deploy", {"to": "always"}), ("deploy", {"to": "b"})), says("done")
+    return [Job(an_agent(world, "exempted", *replies, policy={"rules": rules}), "question")]
+
+
+def conditional(world: World) -> list[Job]:
+    """Calls that a policy denies by a condition, which has another value for each of them."""
+    world.decide = decide_on
+    rules = [
+        {"tool": "deploy", "when": "call.count == 1 || args.to == 'wrong'", "action": "require_approval"},
+        {"tool": "deploy", "when": "call.count >= 2 && args.to != 'c'", "action": "deny"},
+        {"tool": "send", "when": "args.nothing > 1", "action": "deny", "reason": "it cannot be judged"},
+    ]
+    first: list[Call] = [("deploy", {"to": "a"}), ("deploy", {"to": "wrong"}), ("send", {"to": "a"})]
+    replies = calls(*first), calls(("deploy", {"to": "b"}), ("deploy", {"to": "c"})), says("done")
+    return [Job(an_agent(world, "conditional", *replies, policy={"rules": rules}), "question")]
+
+
+if conditions_are_installed():  # a user of the simulation may lack the extra
+    scenario(conditional)
 
 
 @scenario

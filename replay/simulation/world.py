@@ -34,7 +34,15 @@ from ...runtime import Agent, Registry, Runtime
 from ...runtime.driving.host import Host
 from ...runtime.ports.evidence import Evidence
 from ...runtime.ports.files import Content, File
-from ...runtime.ports.models import Delta, ModelProvider, ModelRequest, ModelSettings, unknown_settings
+from ...runtime.ports.models import (
+    Delta,
+    ModelProvider,
+    ModelRequest,
+    ModelSettings,
+    NativeTool,
+    native_tool_problem,
+    unknown_settings,
+)
 from ...runtime.ports.prices import PriceBook
 from ...runtime.ports.runnable import Runnable
 from ...runtime.ports.tools import Tool, ToolContextPort
@@ -109,6 +117,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Literal["retry", "succeeded", "failed"] | None = None
     result: Any = None
     note: str = ""
+    always: bool = False
 
 
 class _AllSnapshots(MemorySnapshots):
@@ -370,6 +379,7 @@ class World:
                 note=decision.note,
                 arguments=decision.arguments,
                 outcome=decision.outcome,
+                always=decision.always,
                 result=decision.result,
             )
         )
@@ -510,6 +520,9 @@ class _WatchedModel:
 
     def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
         return unknown_settings(self._inner, model, settings)
+
+    def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
+        return native_tool_problem(self._inner, model, tool, tools=tools)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         run, step, *phase = request.idempotency_key.split(":")

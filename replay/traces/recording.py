@@ -43,6 +43,7 @@ from ...eventlog.events import (
     ToolSpec,
     Usage,
     WaitStarted,
+    is_by_provider,
 )
 from ...eventlog.names import child_run_id
 from ...projections.call_texts import made_file
@@ -50,10 +51,18 @@ from ...projections.fold import apply
 from ...projections.messages import canonical_json
 from ...projections.run_state import RunState
 from ...runtime.agents.kinds import runnable_of
-from ...runtime.core.model_request import Prompt, deciding, prompt_of, settings_of
+from ...runtime.core.model_request import Prompt, deciding, native_tools_of, prompt_of, settings_of
 from ...runtime.core.planning import STEP as PLANNER_STEP
 from ...runtime.core.rules import Rules, rules_of
-from ...runtime.ports.models import CallDelta, Delta, FileDelta, Finished, ReasoningDelta, TextDelta
+from ...runtime.ports.models import (
+    CallDelta,
+    Delta,
+    FileDelta,
+    Finished,
+    ProviderCall,
+    ReasoningDelta,
+    TextDelta,
+)
 from ...runtime.ports.runnable import Runnable
 from ...runtime.tools.decorator import without_injected
 from .functions import Values, recorded, values_of
@@ -102,7 +111,9 @@ class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True):
             tools=tuple(tool.schema for tool in self.tools) if self.prompt.tools else (),
             parameters={
                 "output_schema": self.prompt.output_schema,
-                **deciding(settings_of(self.rules, self.prompt, self.phase)),
+                **deciding(
+                    settings_of(self.rules, self.prompt, self.phase), native_tools_of(self.rules, self.phase)
+                ),
                 "model": self.model,
             },
         )
@@ -309,8 +320,10 @@ def _reply(
     match event:
         case Usage():
             path = events[0].agent_path
-            calls = [each for each in _asked_in(events, event.step) if each.agent_path == path]
-            return (*said, *_deltas(calls), _end(event, calls, wanted))
+            asked = [each for each in _asked_in(events, event.step) if each.agent_path == path]
+            calls = [each for each in asked if not is_by_provider(each)]
+            made = [each for each in asked if is_by_provider(each)]
+            return (*said, *_provider_calls(made, events), *_deltas(calls), _end(event, calls, wanted))
         case SummaryMade():
             return (TextDelta(event.text), _end(event, ()))
         case PlannerReplied():
@@ -319,6 +332,25 @@ def _reply(
 
 def _asked_in(events: list[Event], step: int | None) -> Iterator[ToolCall]:
     return (each for each in events if isinstance(each, ToolCall) and each.step == step)
+
+
+def _provider_calls(made: Iterable[ToolCall], events: list[Event]) -> Iterator[ProviderCall]:
+    """Yield the native tools of a reply, each with its result."""
+    for call in made:
+        result = next(
+            event
+            for event in events
+            if isinstance(event, ToolResult)
+            and is_by_provider(event)
+            and (event.step, event.tool_call_id) == (call.step, call.tool_call_id)
+        )
+        yield ProviderCall(
+            id=call.tool_call_id or "",
+            name=call.tool_name,
+            arguments=call.arguments,
+            result=result.result,
+            error=result.error,
+        )
 
 
 def _asked(state: RunState, rules: Rules, event: ModelRequested) -> RecordedAnswer:
@@ -408,7 +440,7 @@ def _is_question(event: Event) -> bool:
 
 def _asked_for(events: list[Event]) -> Iterator[ToolCall]:
     for event in events:
-        if isinstance(event, ToolCall):
+        if isinstance(event, ToolCall) and not is_by_provider(event):
             yield event
         elif isinstance(event, PlannerReplied):
             yield from _planner_calls(event)

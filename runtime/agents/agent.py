@@ -58,6 +58,7 @@ class AgentFields(TypedDict, total=False):
     max_steps: int
     settings: ModelSettings | Mapping[str, Any] | None
     on_length: Literal["error", "continue", "accept"]
+    native_tools: Iterable[str | Mapping[str, Any]] | None
     mcp_servers: Mapping[str, Mapping[str, Any]]
     output_schema: Mapping[str, Any] | None
     output_retries: int | None

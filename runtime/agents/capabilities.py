@@ -9,7 +9,8 @@ from ...eventlog.errors import ConfigError, UnsupportedSetting
 from ...eventlog.parts import FilePart
 from ..core.content import CountTokens
 from ..core.rules import Rules
-from ..ports.models import ModelProvider, unknown_settings
+from ..ports.models import ModelProvider, native_tool_problem, unknown_settings
+from .native_tools import denied
 
 ProviderOf = Callable[[str], tuple[ModelProvider, str]]
 """Returns the provider of `provider:model` and the model's own name, as `Registry.provider`. Raises `ConfigError`."""
@@ -52,6 +53,8 @@ def tokens_by(provider_of: ProviderOf, model: str) -> CountTokens:
 
 def problems(provider_of: ProviderOf, config: Mapping[str, Any], rules: Rules) -> Iterator[ConfigError]:
     """Yield all that the agent's providers lack. Raises `ConfigError` for an unknown one, with its key."""
+    names = [tool.type for tool in rules.native_tools]
+    yield from (ConfigError(f"agent {config.get('name')!r}: {why}") for why in denied(rules.policy, names))
     for model in dict.fromkeys(rules.models):
         provider, name = _provider(provider_of, config, model)
         lacks = getattr(provider, "lacks", ())
@@ -61,6 +64,13 @@ def problems(provider_of: ProviderOf, config: Mapping[str, Any], rules: Rules) -
                 yield ConfigError(
                     f"the provider of {model!r} lacks {feature!r}, which {' and '.join(using)} of agent "
                     f"{config.get('name')!r} uses: choose another model, or remove it"
+                )
+        for tool in rules.native_tools:
+            has_tools = any(_is_used(config.get(key)) for key in FEATURES["tools"])
+            why = native_tool_problem(provider, name, tool, tools=has_tools)
+            if why is not None:
+                yield ConfigError(
+                    f"agent {config.get('name')!r}: native_tools: {model!r} has no {tool.type!r}: {why}"
                 )
         if rules.settings.is_strict:
             unknown = unknown_settings(provider, name, rules.settings)

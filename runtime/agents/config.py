@@ -11,11 +11,12 @@ import re
 import reprlib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 
+import msgspec
 import pydantic
 from pydantic import (
     AfterValidator,
@@ -29,16 +30,18 @@ from pydantic import (
     StrictStr,
 )
 
-from ...eventlog.errors import AgentConfigError, ConfigProblem
+from ...eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
+from ...eventlog.events import PolicyAction
 from ...projections.messages import canonical_json, sha256_hex
 from ...projections.retrieval import RETRIEVE
-from ..core.policy import Action as PolicyAction
+from ..core.policy import Policy, condition
 from ..core.rules import BreakerRules, ContextRules, FileRules, RetryRules, Rules
 from ..ports.json_schema import DRAFT, check_output_schema
 from ..ports.json_values import NotJson, as_json
 from ..ports.settings import Cache, Effort, ModelSettings, as_table
 from ..ports.suggestions import near, nearest
 from .mcp_servers import server_problems, servers_schema
+from .native_tools import NativeTools, native_tool_problems
 
 OUTPUT_RETRIES = 2
 """The default number of further answers that a model may give if its output does not fit."""
@@ -204,12 +207,25 @@ class BreakerConfig(_Table):
     """The time it stays open; then it admits one call."""
 
 
+def _condition(text: str) -> str:
+    """Check the condition of a rule. Raises `ValueError`."""
+    try:
+        condition(text, "")
+    except ConfigError as error:
+        raise ValueError(str(error).removeprefix(": ")) from None
+    return text
+
+
 class PolicyRuleConfig(_Table):
     """A rule: the action for calls whose tool name and arguments all match these patterns."""
 
     tool: Annotated[Text, Field(min_length=1)] = "*"
     arguments: dict[Text, Text] = {}
     """A pattern for each argument that has to match."""
+    unless: dict[Text, Text] = {}
+    """The rule does not apply to calls whose arguments match all of these patterns."""
+    when: Annotated[Text, AfterValidator(_condition)] | None = None
+    """The rule applies only to calls that meet this condition."""
     action: PolicyAction
     reason: Text = ""
     """Shown to the model, or to the person who decides."""
@@ -275,6 +291,8 @@ class AgentConfig(_Table):
     on_length: Literal["error", "continue", "accept"] = _RULES.on_length
     """The handling of a final answer that was cut off at its length limit."""
     tools: Names = ()
+    native_tools: NativeTools = None
+    """The tools that the model's provider runs itself, by name or as tables with options."""
     mcp_servers: dict[Name, JsonObject] = {}
     output_schema: JsonObject | None = None
     output_retries: NotNegative | None = None
@@ -338,7 +356,11 @@ class AgentConfig(_Table):
             vars(config)["output_retries"] = (
                 OUTPUT_RETRIES  # what is stored says it, for agents that it is about
             )
-        if problems := [*server_problems(config.mcp_servers), *_unknown_approvals(config)]:
+        if problems := [
+            *server_problems(config.mcp_servers),
+            *_native_tool_problems(config),
+            *_unknown_approvals(config),
+        ]:
             raise AgentConfigError(f"agent {config.name!r}: {_joined(problems)}", problems)
         return config
 
@@ -390,7 +412,9 @@ def capabilities_needed(config: AgentConfig) -> frozenset[str]:
     In addition: `concurrency`, so that no executor ignores that setting silently.
     """
     needs = {
-        "approvals": config.hitl_tools or config.budgets or _policy_asks(config.policy),
+        "approvals": config.hitl_tools
+        or config.budgets
+        or (config.policy is not None and asks_for_approvals(config.policy.model_dump())),
         "children": config.allow_self_spawn or config.allow_parallel_subagents,
         "concurrency": config.concurrency,
         "context": config.context or config.budget_awareness,
@@ -402,9 +426,18 @@ def capabilities_needed(config: AgentConfig) -> frozenset[str]:
     return frozenset(name for name, needed in needs.items() if needed)
 
 
-def _policy_asks(policy: PolicyConfig | None) -> bool:
-    actions = {policy.default, *(rule.action for rule in policy.rules)} if policy is not None else set()
-    return "require_approval" in actions
+def asks_for_approvals(policy: Mapping[str, Any]) -> bool:
+    """Return whether a call may need an approval by this policy, as a table."""
+    return "require_approval" in {policy["default"], *(rule["action"] for rule in policy["rules"])}
+
+
+def shared_policy(table: object, where: str) -> dict[str, Any]:
+    """Return the policy of a namespace as it is stored. Raises `ConfigError`, which begins with `where`."""
+    try:
+        policy = PolicyConfig.model_validate(table)
+    except pydantic.ValidationError as error:
+        raise ConfigError(f"{where}: {_joined(problems_of(error, PolicyConfig))}") from None
+    return policy.model_dump(mode="json", exclude_none=True)
 
 
 # --- checks and errors ------------------------------------------------------------------------------------------------
@@ -414,6 +447,7 @@ def _unknown_approvals(config: AgentConfig) -> list[ConfigProblem]:
     """Return `hitl_tools` that are unknown. Tools of MCP servers are only checked at preparation, once connected."""
     known = [*python_tool_names(config), *([RETRIEVE] if config.context is not None else [])]
     servers = tuple(f"mcp__{server}__" for server in config.mcp_servers)
+    native = [tool.type for tool in config.native_tools or ()]
     return [
         ConfigProblem(
             "hitl_tools",
@@ -422,8 +456,18 @@ def _unknown_approvals(config: AgentConfig) -> list[ConfigProblem]:
             near(name, known),
         )
         for name in config.hitl_tools
-        if name not in known and not name.startswith(servers)
+        if name not in known and not name.startswith(servers) and name not in native
     ]
+
+
+def _native_tool_problems(config: AgentConfig) -> Iterable[ConfigProblem]:
+    if config.native_tools is None:
+        return ()
+    names = [tool.type for tool in config.native_tools]
+    policy = config.policy.model_dump(mode="json", exclude_none=True) if config.policy is not None else {}
+    return native_tool_problems(
+        names, msgspec.convert(policy, Policy), config.hitl_tools, python_tool_names(config)
+    )
 
 
 def python_tool_names(config: AgentConfig) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from ...eventlog.errors import NotRegistered
+from ...eventlog.errors import ConfigError, NotRegistered
 from ...eventlog.events import ToolSpec
 from ...projections.retrieval import SOURCE as RETRIEVAL
 from ...projections.run_state import SPAWN_SELF, CallState, RunState
@@ -20,6 +20,7 @@ from ..core import tool_refresh
 from ..core.approvals import effective_arguments
 from ..core.rules import Rules
 from ..core.swarm.flow import tests_in
+from ..ports import conditions
 from ..ports.runnable import Runnable
 from ..ports.schema_problems import value_problem
 from ..ports.suggestions import unknown
@@ -61,6 +62,11 @@ class Readiness:
         state, submitted = run.state, run.state.submitted
         if submitted is None:
             return
+        if run.rules.policy.is_conditional and not conditions.installed():
+            raise ConfigError(
+                f"{submitted.kind} {state.path!r}: its policy has conditions, and this process lacks the extra that "
+                "evaluates them: pip install 'foldlog[cel]'"
+            )
         if live.kind != submitted.kind:
             raise NotRegistered(
                 f"{submitted.kind} {state.path!r} is a run of a {submitted.kind}, but {live.name!r} is a {live.kind} "

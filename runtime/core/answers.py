@@ -5,6 +5,7 @@ The core itself only accepts or ignores an answer. These checks read the same st
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..ports.schema_problems import value_problem
 from . import budgets
 from .approvals import UNVERIFIABLE, denial_of_edit, filled_in, outcome_of, token_problem
 from .commands import Resolve
+from .policy import ruling_on
 from .rules import Rules
 
 
@@ -51,8 +53,15 @@ def _check_same(state: RunState, answer: Resolve) -> None:
     resolution = approval.resolution
     if resolution is None:
         return
-    same = (resolution.decision, resolution.arguments, resolution.outcome, resolution.result)
-    if same != (answer.decision, answer.arguments, outcome_of(approval, answer), answer.result):
+    stored = (
+        resolution.decision,
+        resolution.arguments,
+        resolution.outcome,
+        resolution.result,
+        resolution.always,
+    )
+    given = (answer.decision, answer.arguments, outcome_of(approval, answer), answer.result, answer.always)
+    if stored != given:
         raise ApprovalError(_already_resolved(approval))
 
 
@@ -110,6 +119,14 @@ def _check_decision(approval: ApprovalState, answer: Resolve) -> None:
     _check_outcome(kind, answer)
     if answer.arguments is not None and answer.decision == "rejected":
         raise ApprovalError("a rejected call does not run, so it takes no arguments")
+    if answer.always and (
+        kind not in REPLY_APPROVALS or answer.decision != "approved" or answer.outcome is not None
+    ):
+        raise ApprovalError(
+            "only a call that is approved to run, of kind tool or policy, can be approved always"
+        )
+    if answer.always and answer.token:
+        raise ApprovalError("a resume token answers one approval, and approves no later call")
     if kind == budgets.KIND and answer.decision == "approved":
         budgets.check_raise(answer.arguments)
     if kind == UNVERIFIABLE and answer.arguments is not None:
@@ -158,7 +175,7 @@ def _check_arguments(
         raise ApprovalError(
             f"{injected!r} is an injected argument, which is never passed to the tool {name!r}"
         )
-    denial = denial_of_edit(rules, approval, answer)
+    denial = denial_of_edit(state, functools.partial(ruling_on, rules.policy), approval, answer)
     if denial is not None:
         raise ApprovalError(f"these arguments cannot be approved: {denial} denies them")
     tool = state.tools.get(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -13,6 +13,7 @@ from ...eventlog.events import (
     REPLY_APPROVALS,
     ApprovalRequested,
     ApprovalResolved,
+    PolicyRuling,
     TokenIssued,
     TokenRevoked,
 )
@@ -21,8 +22,7 @@ from ...projections.run_state import ApprovalState, CallState, RunState
 from ..ports.tools import Answer, AnswerAction
 from . import waits
 from .commands import IssueToken, Resolve, RevokeTokens, ToolReturned
-from .policy import verdict_on
-from .rules import Rules
+from .policy import Call
 from .turn import Turn
 
 APPROVAL_TIMER = "approval-"
@@ -92,7 +92,7 @@ def resolve(turn: Turn, answer: Resolve) -> None:
     approval = turn.state.approvals.get(answer.approval_id)
     if approval is None or not approval.pending or token_problem(approval, answer.token, turn.now):
         return
-    if denial_of_edit(turn.rules, approval, answer):
+    if denial_of_edit(turn.state, turn.ruling, approval, answer):
         return
     expires_at = approval.request.expires_at
     if expires_at is not None and expires_at <= turn.now:  # its timer was due while no worker drove the run
@@ -110,6 +110,7 @@ def resolve(turn: Turn, answer: Resolve) -> None:
             by=answer.by,
             note=answer.note,
             token=answer.token,
+            always=answer.always,
         ),
     )
 
@@ -121,12 +122,22 @@ def outcome_of(approval: ApprovalState, answer: Resolve) -> Literal["retry", "su
     return "failed" if answer.decision == "rejected" else "retry"
 
 
-def denial_of_edit(rules: Rules, approval: ApprovalState, answer: Resolve) -> str | None:
+def denial_of_edit(
+    state: RunState, ruling_on: Callable[[Call], PolicyRuling], approval: ApprovalState, answer: Resolve
+) -> str | None:
     """Return the policy rule that denies the edited arguments of an answer: denied calls cannot be approved."""
     if answer.arguments is None or approval.request.kind not in REPLY_APPROVALS:
         return None
-    verdict = verdict_on(rules.policy, approval.request.tool_name, answer.arguments)
-    return verdict.why if verdict.action == "deny" else None
+    asked = state.calls.get(approval.request.tool_call_id or "")
+    count = asked.count if asked is not None else 0
+    ruling = ruling_on(policy_call(state, approval.request.tool_name, answer.arguments, count))
+    return ruling.why if ruling.action == "deny" else None
+
+
+def policy_call(state: RunState, name: str, arguments: Mapping[str, Any], count: int) -> Call:
+    """Return a call of the run as its policy sees it; `count` earlier ones were of the same tool."""
+    user = (state.submitted.user or "") if state.submitted is not None else ""
+    return Call(name, arguments, agent=state.agent, user=user, count=count, step=state.step)
 
 
 def answers_to(state: RunState, call: CallState) -> dict[str, Answer]:

@@ -19,6 +19,7 @@ from ...eventlog.events import (
 from ...eventlog.parts import FilePart
 from ...projections.messages import CallRequest
 from ...projections.tokens import UsageSource
+from ..ports.models import ProviderCall
 from .effects import Scope
 
 
@@ -82,6 +83,8 @@ class ModelReplied(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: str | None = None
     phase: str = ""
     finish_reason: FinishReason = ""
+    provider_calls: tuple[ProviderCall, ...] = ()
+    """The native tools that the provider ran, in order."""
     reply_items: tuple[Any, ...] = ()
     """State that the provider wants back with this reply in later requests, in its own form and order."""
 
@@ -315,6 +318,7 @@ class Resolve(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
     token: str = ""
     """The SHA-256 (hex) of the resume token that authorizes the answer; empty for a caller who needs none."""
+    always: bool = False
 
 
 class IssueToken(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -15,6 +15,7 @@ from ...projections.prompt import Range
 from ...projections.run_state import RunState
 from ...projections.tokens import BYTES_PER_TOKEN, messages_tokens
 from ..ports.models import ModelRequest, ToolSchema
+from ..ports.native_tools import NativeTool
 from ..ports.settings import TRANSPORT, ModelSettings
 from .rules import Rules
 
@@ -179,6 +180,7 @@ def model_request(state: RunState, rules: Rules, model: str, phase: str = "") ->
         tools=tuple(tool.schema for tool in state.tools.values()) if prompt.tools else (),
         output_schema=prompt.output_schema,
         settings=settings,
+        native_tools=native_tools_of(rules, phase),
         stable=_stable(messages) if settings.cache not in {None, "off"} else 0,
         messages_digest=prompt.digest,
         history=prompt.history,
@@ -213,17 +215,18 @@ def request_digest(state: RunState, rules: Rules, model: str, phase: str = "") -
     """Return the digest: the chain over the messages, closed with everything else that determines the reply."""
     prompt = prompt_of(state, rules, phase)
     tools = [tool.schema for tool in state.tools.values()] if prompt.tools else []
-    return closed_digest(prompt.digest, tools, prompt.output_schema, settings_of(rules, prompt, phase), model)
+    deciders = deciding(settings_of(rules, prompt, phase), native_tools_of(rules, phase))
+    return closed_digest(prompt.digest, tools, prompt.output_schema, deciders, model)
 
 
 def closed_digest(
     messages: str,
     tools: Sequence[ToolSchema],
     output_schema: dict[str, Any] | None,
-    settings: ModelSettings,
+    deciders: Mapping[str, Any],
     model: str,
 ) -> str:
-    """Return the digest of a request (R12) from the chain over its messages; a setting counts if it is given."""
+    """Return the digest of a request (R12) from the chain over its messages; `deciders` are those of `deciding`."""
     closing = {
         "messages": messages,
         "tools": list(tools),
@@ -233,12 +236,18 @@ def closed_digest(
         "max_tokens": None,
         "model": model,
     }
-    return sha256_hex(canonical_json(closing | deciding(settings)))
+    return sha256_hex(canonical_json({**closing, **deciders}))
 
 
-def deciding(settings: ModelSettings) -> dict[str, Any]:
-    """Return the given settings that influence the reply, by name."""
-    return {name: value for name, value in settings.given().items() if name not in TRANSPORT}
+def deciding(settings: ModelSettings, native_tools: Sequence[NativeTool] = ()) -> dict[str, Any]:
+    """Return the given settings that influence the reply, by name, and the native tools if there are any."""
+    given = {name: value for name, value in settings.given().items() if name not in TRANSPORT}
+    return given | ({"native_tools": [tool.as_table() for tool in native_tools]} if native_tools else {})
+
+
+def native_tools_of(rules: Rules, phase: str) -> tuple[NativeTool, ...]:
+    """Return the native tools of a call: only steps have any, since no other reply shows what was done."""
+    return () if phase else rules.native_tools
 
 
 def settings_of(rules: Rules, prompt: Prompt, phase: str) -> ModelSettings:

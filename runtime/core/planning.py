@@ -16,10 +16,9 @@ from .commands import ModelReplied, ToolReturned
 from .effects import CallTool, Effect
 from .model_request import PLANNER
 from .offloading import artifact_id
-from .policy import verdict_on
 from .rules import Rules
 from .steps import truncation
-from .tool_calls import call_problem, free_id, startable, written
+from .tool_calls import call_problem, free_id, ruling_of, startable, stored_ruling, written
 from .turn import Turn
 
 ROUNDS_MAX = 5
@@ -102,12 +101,12 @@ def _problem(turn: Turn, call: CallState) -> str | None:
     if problem is not None:
         return problem
     pure = turn.state.tools[call.name].effect == "pure"
-    needs_approval = call.name in turn.rules.hitl_tools or not _allowed(turn.rules, call)
+    needs_approval = call.name in turn.rules.hitl_tools or not _allowed(turn, call)
     return NOT_AVAILABLE if needs_approval or not pure else None
 
 
-def _allowed(rules: Rules, call: CallState) -> bool:
-    return verdict_on(rules.policy, call.name, call.arguments).action == "allow"
+def _allowed(turn: Turn, call: CallState) -> bool:
+    return ruling_of(turn.state, turn.rules, call).action == "allow"
 
 
 def replied(turn: Turn, reply: ModelReplied) -> None:
@@ -148,6 +147,7 @@ def _calls(turn: Turn, requests: tuple[CallRequest, ...], *, cut: bool) -> list[
                 arguments=executable,
                 raw_arguments=raw,
                 injected_args=injected,
+                policy=stored_ruling(turn, request.name, executable),
             )
         )
     return calls

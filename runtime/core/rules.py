@@ -10,9 +10,10 @@ import msgspec
 
 from ...eventlog.events import Submitted, ToolEffect
 from ..ports.files import FILE_BYTES_MAX, REQUEST_BYTES_MAX
+from ..ports.native_tools import NativeTool, native_tool
 from ..ports.settings import ModelSettings
 from .lineage import fork_policy
-from .policy import Policy
+from .policy import Policy, joined
 
 ASKED_EFFECTS: frozenset[ToolEffect] = frozenset({"unsafe", "idempotent"})
 """The effects that a fork requests approvals for. Its calls have their own idempotency keys, so even a call that was
@@ -109,6 +110,8 @@ class Rules(msgspec.Struct, frozen=True):
     """The handling of a final answer that the provider cut off at its length limit."""
     output_schema: dict[str, Any] | None = None
     output_retries: int = 1
+    native_tools: tuple[NativeTool, ...] = ()
+    """The tools that the provider runs itself, within the replies of steps."""
     hitl_tools: frozenset[str] = frozenset()
     approved_effects: frozenset[ToolEffect] = frozenset()
     """Tools with these effects need an approval, by any name; forks use this to request approvals again."""
@@ -150,6 +153,9 @@ class Rules(msgspec.Struct, frozen=True):
 def rules_of_run(submitted: Submitted) -> Rules:
     """Return the rules of a run: those of its configuration, and those that forks add."""
     rules = rules_of(submitted.config)
+    if submitted.policy:
+        policy = joined(submitted.config.get("policy") or {}, submitted.policy)
+        rules = msgspec.structs.replace(rules, policy=policy)
     if fork_policy(submitted) in {None, "run"}:
         return rules
     return msgspec.structs.replace(rules, approved_effects=ASKED_EFFECTS)
@@ -186,6 +192,7 @@ def rules_of(config: Mapping[str, Any]) -> Rules:
     return Rules(
         **given,
         settings=settings,
+        native_tools=tuple(map(native_tool, config.get("native_tools") or ())),
         hitl_tools=frozenset(config.get("hitl_tools") or ()),
         policy=msgspec.convert(config.get("policy") or {}, Policy),
         retry=RetryRules(**retry),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from ...eventlog.events import (
     FileMade,
     FinishReason,
@@ -14,15 +16,19 @@ from ...eventlog.events import (
     Step,
     Text,
     TokenUsage,
+    ToolCall,
+    ToolResult,
     Usage,
 )
 from ...eventlog.parts import FilePart
+from ...projections.run_state import RunState
+from ..ports.models import ProviderCall
 from . import budgets, compaction, model_calls, offloading, outputs
 from .approvals import request_approval
 from .arguments import schema_problem
 from .commands import ModelReplied
 from .rules import Rules
-from .tool_calls import approval_needed, called, refuse
+from .tool_calls import ID_LENGTH_MAX, approval_needed, called, free_id, refuse
 from .turn import Turn
 
 GO_ON = (
@@ -91,6 +97,7 @@ def model_replied(turn: Turn, reply: ModelReplied) -> None:
             finish_reason=reply.finish_reason,
         )
     )
+    turn.add(*_made_by_provider(state, reply.provider_calls))
     beyond = called(turn, reply.calls, cut=reply.finish_reason == "length")
     accepted = [call for call in state.calls.values() if call is not beyond]
     approvals = [(c, needed) for c in accepted if (needed := approval_needed(turn, c)) is not None]
@@ -111,6 +118,36 @@ def _made(step: int, file: FilePart) -> FileMade:
         bytes=file.bytes,
         tokens=file.tokens,
     )
+
+
+def _made_by_provider(state: RunState, made: Sequence[ProviderCall]) -> Iterator[ToolCall | ToolResult]:
+    """Yield the call and the result of each native tool, in the order in which the provider ran them (R27)."""
+    taken = set[str]()
+    for number, call in enumerate(made):
+        call_id = free_id(
+            call.id if len(call.id) <= ID_LENGTH_MAX else "",
+            f"provider-{state.step}-{number}",
+            lambda given: given in taken or state.knows_call(given),
+        )
+        taken.add(call_id)
+        name, succeeded = call.name[:ID_LENGTH_MAX], call.error is None
+        yield ToolCall(
+            step=state.step,
+            tool_call_id=call_id,
+            tool_name=name,
+            arguments=call.arguments,
+            executed_by="provider",
+        )
+        yield ToolResult(
+            step=state.step,
+            tool_call_id=call_id,
+            tool_name=name,
+            success=succeeded,
+            result=call.result,
+            error=call.error,
+            metadata={"status": "success" if succeeded else "error", "executed_by": "provider"},
+            executed_by="provider",
+        )
 
 
 def complete(turn: Turn) -> None:

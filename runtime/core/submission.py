@@ -39,10 +39,11 @@ def submitted_event(  # noqa: PLR0913 - its parts
     metadata: Mapping[str, Any] | None = None,
     idempotency_key: str | None = None,
     parent: ParentLink | None = None,
+    policy: Mapping[str, Any] = MappingProxyType({}),
     overrides: Mapping[str, Any] = MappingProxyType({}),
     trigger: Trigger | None = None,
 ) -> Submitted:
-    """Return the event that opens a run, with `parts` and `overrides` as in `Submitted`.
+    """Return the event that opens a run, with `parts`, `policy` and `overrides` as in `Submitted`.
 
     Raises `ConfigError`, `PayloadTooLarge`.
     """
@@ -65,7 +66,7 @@ def submitted_event(  # noqa: PLR0913 - its parts
         task["parts"] = [msgspec.to_builtins(as_stored(part)) for part in parts]
     if overrides:
         task["overrides"] = dict(overrides)
-    size = len(canonical_json({"config": config, **task}))
+    size = len(canonical_json({"config": config, "policy": dict(policy), **task}))
     if size > COMMIT_BYTES_MAX - 16 * 1024:
         raise PayloadTooLarge(
             "the input of the run (with messages and metadata)", size, COMMIT_BYTES_MAX - 16 * 1024
@@ -87,6 +88,7 @@ def submitted_event(  # noqa: PLR0913 - its parts
         lane=None if session is None else lane_of(session),
         idempotency_key=idempotency_key,
         parent=parent,
+        policy=dict(policy),
         overrides=dict(overrides),
         rules=RULES_NOW,
         trigger=trigger,

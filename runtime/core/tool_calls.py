@@ -22,6 +22,8 @@ from ...eventlog.events import (
     ChildStarted,
     Memoized,
     Parked,
+    PolicyAction,
+    PolicyRuling,
     ResultRecorded,
     Status,
     ToolAttemptFailed,
@@ -38,7 +40,7 @@ from ...projections.retrieval import OFFLOADED, of_others
 from ...projections.run_state import CallState, RunState
 from ..ports.schema_problems import value_problem
 from . import waits
-from .approvals import UNVERIFIABLE, approval_metadata, awaits_approval, request_approval
+from .approvals import UNVERIFIABLE, approval_metadata, awaits_approval, policy_call, request_approval
 from .arguments import parse_arguments, split_arguments
 from .commands import (
     CallbackIssued,
@@ -53,7 +55,7 @@ from .commands import (
 from .effects import CallTool, Effect, VerifyCall, WaitUntil
 from .model_calls import is_quota_used_up
 from .offloading import artifact_id
-from .policy import verdict_on
+from .policy import ruling_on
 from .postconditions import problem, verdict
 from .rules import RETRYABLE_ATTEMPTS, Rules, backoff_s
 from .turn import Turn
@@ -188,7 +190,22 @@ def _tool_call(turn: Turn, request: CallRequest, *, cut: bool) -> ToolCall:
         arguments=executable,
         raw_arguments=raw,
         injected_args=injected,
+        policy=stored_ruling(turn, request.name, executable),
     )
+
+
+def stored_ruling(turn: Turn, name: str, arguments: Mapping[str, Any]) -> PolicyRuling | None:
+    """Return the ruling that a call carries: one that depends on a condition is made once, and stored."""
+    if not turn.rules.policy.is_conditional:
+        return None
+    return turn.ruling(policy_call(turn.state, name, arguments, turn.state.tool_counts.get(name, 0)))
+
+
+def ruling_of(state: RunState, rules: Rules, call: CallState) -> PolicyRuling:
+    """Return the policy's ruling on a call of the run."""
+    if call.policy is not None:
+        return call.policy
+    return ruling_on(rules.policy, policy_call(state, call.name, call.arguments, call.count))
 
 
 def _bytes_of(event: ToolCall) -> int:
@@ -273,9 +290,9 @@ def recorded_result(
     return found[taken] if taken < len(found) else None
 
 
-def denied(rules: Rules, call: CallState) -> str | None:
+def denied(state: RunState, rules: Rules, call: CallState) -> str | None:
     """Return the policy rule that denies the call, as text."""
-    ruling = verdict_on(rules.policy, call.name, call.arguments)
+    ruling = ruling_of(state, rules, call)
     return ruling.why if ruling.action == "deny" else None
 
 
@@ -290,14 +307,32 @@ def approval_needed(
 
 
 def _required_approval(state: RunState, rules: Rules, call: CallState) -> ApprovalNeeded | None:
-    ruling = verdict_on(rules.policy, call.name, call.arguments)
+    ruling = ruling_of(state, rules, call)
     if ruling.action == "deny":
         return None
-    if call.name in rules.hitl_tools:
-        return ApprovalNeeded("tool")
-    if ruling.action == "require_approval":
-        return ApprovalNeeded("policy", ruling.why)
+    if action_on(state, rules, call, ruling) == "require_approval":
+        hitl = call.name in rules.hitl_tools
+        return ApprovalNeeded("tool") if hitl else ApprovalNeeded("policy", ruling.why)
     return ApprovalNeeded("policy") if _tool(state, call).effect in rules.approved_effects else None
+
+
+def action_on(state: RunState, rules: Rules, call: CallState, ruling: PolicyRuling) -> PolicyAction:
+    """Return what is done with a call, by the ruling on it, `hitl_tools`, and the calls approved for good."""
+    if ruling.action == "deny":
+        return "deny"
+    if _is_always_approved(state, rules, call):
+        return "allow"
+    return "require_approval" if call.name in rules.hitl_tools else ruling.action
+
+
+def _is_always_approved(state: RunState, rules: Rules, call: CallState) -> bool:
+    """Return whether an operator approved exactly this call for good. What a fork asks for is asked again."""
+    if not state.always and not rules.policy.always:
+        return False
+    key = recording_key(call.name, call.arguments)
+    return key in state.always.values() or key in {
+        recording_key(each.tool, each.arguments) for each in rules.policy.always
+    }
 
 
 def unfit(state: RunState, rules: Rules, call: CallState) -> str | None:
@@ -534,7 +569,7 @@ def _settle(turn: Turn, call: CallState) -> None:
     problem = call_problem(turn.state, call)
     if problem is not None:
         _result(turn, call, status="error", error=problem)
-    elif (denial := denied(turn.rules, call)) is not None:
+    elif (denial := denied(turn.state, turn.rules, call)) is not None:
         _result(turn, call, status="rejected", error=f"{denial} denies the call")
     elif (recorded := recorded_result(turn.state, call)) is not None:
         _result(

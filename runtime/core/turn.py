@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from ...eventlog.events import ApprovalRevoked, CancelRequested, Error, OutputMade, Status, StoredEvent
+from ...eventlog.events import (
+    ApprovalRevoked,
+    CancelRequested,
+    Error,
+    OutputMade,
+    PolicyRuling,
+    Status,
+    StoredEvent,
+)
 from ...projections.fold import apply
 from ...projections.run_state import RunState
+from .policy import Call, ruling_on
 from .rules import Rules
 
 
@@ -20,6 +29,10 @@ class Turn:
         for event in events:
             apply(self.state, event, self.now)
             self.events.append(event)
+
+    def ruling(self, call: Call) -> PolicyRuling:
+        """Return the policy's ruling on a call. Raises `ConfigError` if the extra for its conditions is missing."""
+        return ruling_on(self.rules.policy, call)
 
     def complete(self, output: str) -> None:
         """End a swarm or loop as completed."""

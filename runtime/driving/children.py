@@ -194,9 +194,11 @@ class ChildRuns:
         options: ChildOptions,
         messages: Sequence[Mapping[str, Any]] = (),
     ) -> Submitted:
-        """Return the first event of a child, with the user and the metadata of this run unless others are given."""
+        """Return the first event of a child, with the user and metadata of this run unless others are given."""
         above = self._driver.state.submitted
-        user, metadata = (above.user, above.metadata) if above is not None else (None, {})
+        user, metadata, policy = (
+            (above.user, above.metadata, above.policy) if above is not None else (None, {}, {})
+        )
         return submitted_event(
             runnable,
             text,
@@ -204,6 +206,7 @@ class ChildRuns:
             messages=messages,
             user=user if options.user is None else options.user,
             metadata=metadata if options.metadata is None else options.metadata,
+            policy=policy,
             trigger=handed_down(above),
         )
 

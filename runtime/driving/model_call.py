@@ -29,6 +29,7 @@ from ..ports.models import (
     ModelError,
     ModelProvider,
     ModelRequest,
+    ProviderCall,
     ReasoningDelta,
     TextDelta,
     cut_reason,
@@ -60,6 +61,7 @@ class _Answer:
         self.text: list[str] = []
         self.reasoning: list[str] = []
         self.files: list[FileDelta] = []
+        self.provider_calls: list[ProviderCall] = []
         self.calls: dict[int, CallRequest] = {}
         self.finished: Finished | None = None
         self.request: ModelRequest | None = None
@@ -91,6 +93,9 @@ class _Answer:
                 return "tool_calls", delta.index, text, call.name
             case FileDelta():
                 self.files.append(delta)
+                return None
+            case ProviderCall():
+                self.provider_calls.append(as_stored(delta))
                 return None
             case Finished():
                 self.finished = as_stored(delta)  # readers could not decode what is not a number
@@ -205,6 +210,7 @@ async def _attempt(driver: ModelDriver, effect: CallModel, answer: _Answer) -> M
         text="".join(answer.text),
         reasoning="".join(answer.reasoning),
         files=await made_files(driver, answer.files, name),
+        provider_calls=tuple(answer.provider_calls),
         calls=tuple(answer.calls[index] for index in sorted(answer.calls)),
         usage=used.usage,
         usage_source=used.source,

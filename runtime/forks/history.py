@@ -48,6 +48,7 @@ from ...eventlog.events import (
     ToolStarted,
     Unknown,
     Usage,
+    is_by_provider,
 )
 from ...projections.run_state import CallState, RunState
 from ..core.approvals import request_approval
@@ -150,7 +151,7 @@ def results_behind(history: History, at: int, below: str = "") -> Iterator[Resul
             continue
         call_id = event.tool_call_id or ""
         match event:
-            case ToolCall():
+            case ToolCall() if not is_by_provider(event):
                 calls[call_id] = event
             case ApprovalResolved() if event.decision != "approved" or event.outcome in _STATED:
                 stated.add(call_id)
@@ -182,9 +183,11 @@ class _Copy:
         own = [event for event in history[:at] if not event.agent_path]
         self._open_step = _open_step(own)
         next_event = history[at] if at < len(history) else None
-        cut = isinstance(next_event, ToolCall) and not next_event.agent_path
+        cut = next_event is not None and _is_in_reply(next_event)
         replied = any(isinstance(e, Usage) and e.step == self._open_step for e in own) and not cut
-        self._finished = {event.tool_call_id for event in own if isinstance(event, ToolResult)}
+        self._finished = {
+            event.tool_call_id for event in own if isinstance(event, ToolResult) and not is_by_provider(event)
+        }
         self._last_starts = {event.tool_call_id: event for event in own if isinstance(event, ToolStarted)}
         self._failed_attempts = {
             (event.tool_call_id, event.attempt) for event in own if isinstance(event, ToolAttemptFailed)
@@ -202,13 +205,13 @@ class _Copy:
         self._last_calls = {
             event.step: event.tool_call_id
             for event in self._kept
-            if isinstance(event, ToolCall) and not event.agent_path
+            if isinstance(event, ToolCall) and not event.agent_path and not is_by_provider(event)
         }
 
     def _is_kept(self, event: StoredEvent | Unknown, *, replied: bool) -> bool:
         if event.agent_path:
             return event.tool_call_id in self._finished
-        called = event.tool_call_id is None or event.tool_call_id in self._finished
+        called = event.tool_call_id is None or event.tool_call_id in self._finished or is_by_provider(event)
         match sharing_of(event), event:
             case "driving" | "life", _:
                 return False
@@ -280,6 +283,11 @@ def _is_end_of_budget(event: StoredEvent | Unknown) -> bool:
     return passed or (isinstance(event, Text) and event.step is None)
 
 
+def _is_in_reply(event: StoredEvent | Unknown) -> bool:
+    """Return whether the event cannot be the first one after a complete reply: a call of it, or a provider's result."""
+    return not event.agent_path and (isinstance(event, ToolCall) or is_by_provider(event))
+
+
 def _open_step(own: Sequence[StoredEvent | Unknown]) -> int | None:
     """Return the step that has begun and not ended."""
     step = next((event for event in reversed(own) if isinstance(event, Step)), None)
@@ -296,7 +304,10 @@ def _rewound(kept: list[StoredEvent | Unknown]) -> list[StoredEvent | Unknown]:
             queued.append(last)
     end = kept[-1] if kept else None
     called = (
-        any(isinstance(event, ToolCall) and event.step == end.step for event in kept)
+        any(
+            isinstance(event, ToolCall) and event.step == end.step and not is_by_provider(event)
+            for event in kept
+        )
         if end is not None
         else False
     )

@@ -17,6 +17,7 @@ from ...eventlog.events import (
     TokenUsage,
     ToolCall,
     ToolEffect,
+    is_by_provider,
 )
 from ...projections.fold import apply
 from ...projections.run_state import CallState, RunState
@@ -300,7 +301,7 @@ def _tools_in(was: Ancestor) -> dict[str, Any]:
 
 def _calls_in(was: Ancestor, at: int) -> Iterator[tuple[CallState, int]]:
     for event in was.history[at:]:
-        if isinstance(event, ToolCall) and not event.agent_path:
+        if isinstance(event, ToolCall) and not event.agent_path and not is_by_provider(event):
             call = CallState(
                 id=event.tool_call_id or "",
                 index=0,
@@ -314,6 +315,10 @@ def _calls_in(was: Ancestor, at: int) -> Iterator[tuple[CallState, int]]:
 def _plan_of_new(state: RunState, rules: Rules, now: float, call: CallState) -> CallPlan:
     """Return the plan for a call without a recorded result."""
     turn = Turn(state, rules, now)
-    if not callable_(turn, call) or denied(rules, call) is not None or unfit(state, rules, call) is not None:
+    if (
+        not callable_(turn, call)
+        or denied(state, rules, call) is not None
+        or unfit(state, rules, call) is not None
+    ):
         return "answered"
     return "run" if approval_needed(turn, call) is None else "asked"

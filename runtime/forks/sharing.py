@@ -45,6 +45,7 @@ from ...eventlog.events import (
     PlanMade,
     PlannerReplied,
     PlannerToolReturned,
+    PolicyUpdated,
     Prepared,
     RalphIteration,
     RalphStop,
@@ -93,7 +94,7 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
     match event:
         case ModelRequested() | ModelFailed() | Reasoning() | Text() | FileMade() | ReplyState():
             return "reply"
-        case Usage() | ToolCall():
+        case Usage() | ToolCall() | ToolResult(executed_by="provider"):
             return "reply"
         case ToolStarted():
             return "start"
@@ -125,5 +126,7 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
             return "driving"
         case TokenIssued() | TokenRevoked():
             return "driving"
-        case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated() | ScheduleUpdated():
+        case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated():  # not of a run
+            return "driving"
+        case PolicyUpdated() | ScheduleUpdated():
             return "driving"

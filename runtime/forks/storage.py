@@ -12,7 +12,18 @@ import msgspec
 
 from ...eventlog.commits import ORIGIN, Commit, Head, digest_of_bytes, encode
 from ...eventlog.errors import AppendUnsure, ConfigError, Conflict, LogUnavailable, PayloadTooLarge
-from ...eventlog.events import ApprovalRequested, Status, StoredEvent, Text, ToolCall, ToolResult, Usage
+from ...eventlog.events import (
+    ApprovalRequested,
+    FileMade,
+    ReplyState,
+    Status,
+    StoredEvent,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    is_by_provider,
+)
 from ...eventlog.names import run_subject
 from ...eventlog.offload import outline_of, put_aside, spill
 from ...eventlog.ports import NEW, CommitWrite, Log, Subject, Timer, TimerWrite, Wakeup
@@ -25,7 +36,7 @@ from .family import Opening, in_order
 
 COMMITS_MAX = 900
 """The most commits that a fork may begin with: the server stores no more in one batch."""
-_TOGETHER = (ApprovalRequested, Status, Text, ToolCall, Usage)
+_TOGETHER = (ApprovalRequested, FileMade, ReplyState, Status, Text, ToolCall, Usage)
 """Events that have to be in one commit with the one before them."""
 
 
@@ -143,7 +154,8 @@ def _groups(events: Sequence[StoredEvent]) -> Iterator[Sequence[StoredEvent]]:
 def _pieces(events: Sequence[StoredEvent]) -> Iterator[list[StoredEvent]]:
     piece: list[StoredEvent] = []
     for event in events:
-        if piece and not isinstance(outline_of(event), _TOGETHER):
+        told = outline_of(event)
+        if piece and not (isinstance(told, _TOGETHER) or is_by_provider(told)):
             yield piece
             piece = []
         piece.append(event)

@@ -41,6 +41,7 @@ from ...eventlog.events import (
     StoredEvent,
     Submitted,
     ToolResult,
+    is_by_provider,
     is_terminal,
 )
 from ...eventlog.names import run_subject
@@ -444,7 +445,7 @@ def split(events: Sequence[StoredEvent]) -> list[Sequence[StoredEvent]]:
             begin, size, size_at_border = border, size - size_at_border, 0
             if size > limit:
                 raise _too_large(events[begin:], sizes[begin:])
-        if isinstance(event, CUT_BEHIND):
+        if isinstance(event, CUT_BEHIND) and not is_by_provider(event):
             border, size_at_border = index + 1, size
     return [*groups, events[begin:]]
 

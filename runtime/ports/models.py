@@ -17,6 +17,7 @@ from ...eventlog.events import FinishReason, TokenUsage, ToolSchema
 from ...eventlog.parts import FilePart, Part, TextPart, files_of
 from ...projections.messages import CallRequest, Message, Place
 from ...projections.tokens import TokenSource
+from .native_tools import NativeTool
 from .settings import BY_THE_RUNTIME, ModelSettings
 
 
@@ -44,6 +45,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     output_schema: dict[str, Any] | None = None
     settings: ModelSettings = ModelSettings()
     """The settings of the reply: only those that the provider supports (see `ModelProvider`)."""
+    native_tools: tuple[NativeTool, ...] = ()
+    """The tools that the provider itself may run while it answers: only those that it has (see `ModelProvider`)."""
     phase: str = ""
     """Empty for the call of a step, else planner, summary or compaction; a transport matter."""
     idempotency_key: str = ""
@@ -101,6 +104,20 @@ class FileDelta(msgspec.Struct, frozen=True, kw_only=True):
     stored: FilePart | None = None
 
 
+class ProviderCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A native tool that the provider ran while it answered, whole. `error` is null if it succeeded.
+
+    `id` is the provider's own. The call is recorded, and never run, approved or retried by the runtime. What the
+    provider wants back of it is part of `Finished.reply_items`.
+    """
+
+    id: str = ""
+    name: str
+    arguments: dict[str, Any] = {}
+    result: Any = None
+    error: str | None = None
+
+
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
     """The reply is complete. A provider yields this last; a stream without it was cut off."""
 
@@ -122,7 +139,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-Delta = TextDelta | ReasoningDelta | CallDelta | FileDelta | Finished
+Delta = TextDelta | ReasoningDelta | CallDelta | FileDelta | ProviderCall | Finished
 
 _CUT_REASONS: dict[str, FinishReason] = {
     "length": "length",
@@ -282,6 +299,18 @@ def unknown_settings(provider: ModelProvider, model: str, settings: ModelSetting
     return told | dict.fromkeys(sorted(lacks), "its provider lacks it")
 
 
+def native_tool_problem(provider: ModelProvider, model: str, tool: NativeTool, *, tools: bool) -> str | None:
+    """Return why the provider cannot offer a native tool to the model; null if it can.
+
+    `tools`: the request has tools of the agent, too.
+    """
+    tell = getattr(provider, "native_tool_problem", None)
+    if tell is None:
+        return "its provider has none"
+    problem: str | None = tell(model, tool, tools=tools)
+    return problem
+
+
 class ModelProvider(Protocol):
     """Answers model requests. One object serves many runs at once and keeps no state about any of them.
 
@@ -292,6 +321,9 @@ class ModelProvider(Protocol):
     A provider that knows other settings than temperature and max_tokens has `unknown_settings(model, settings)`, which
     returns the names of the given settings that the model does not know, each with a reason, or an empty text. Its
     requests have no others.
+
+    A provider with tools of its own has `native_tool_problem(model, tool, *, tools) -> str | None`: why it cannot offer
+    a native tool; null if it can. Its requests have no others, and without the method none.
 
     A provider may have `refuses(model, media_type) -> bool`, for what a model is known not to take: a run
     with such a file is refused before its first event. And `file_tokens(model, file, data) -> int | None`, what a file
@@ -333,7 +365,9 @@ __all__ = [
     "ModelProvider",
     "ModelRequest",
     "ModelSettings",
+    "NativeTool",
     "Part",
+    "ProviderCall",
     "QuotaExceeded",
     "RateLimited",
     "ReasoningDelta",
@@ -343,5 +377,6 @@ __all__ = [
     "TransientModelError",
     "cut_reason",
     "model_error",
+    "native_tool_problem",
     "unknown_settings",
 ]

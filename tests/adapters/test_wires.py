@@ -11,13 +11,12 @@ import pytest
 from foldlog import Agent, Registry, Runtime, tool
 from foldlog.adapters.models.vendors import VendorProvider
 from foldlog.eventlog.parts import FilePart, TextPart
-from foldlog.projections.messages import CallRequest, Message, ReplyItems, sha256_hex
+from foldlog.projections.messages import CallRequest, Message, sha256_hex
 from foldlog.runtime import ModelSettings
 from foldlog.runtime.ports.models import (
     HEARD,
     AuthenticationFailed,
     ContextOverflow,
-    Delta,
     InvalidRequest,
     ModelError,
     QuotaExceeded,
@@ -29,7 +28,7 @@ from foldlog.runtime.ports.models import (
 
 from ..fakes import anthropic_server, gemini_server
 from ..fakes.openai_server import Call, Reply
-from .wires import KEY, SEARCH, WIRES, Wire, calls_of, end_of, scripted_replies, text_of
+from .wires import KEY, SEARCH, WIRES, Wire, calls_of, end_of, in_history, scripted_replies, text_of
 
 every_wire = pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES.keys())
 of_vendors = pytest.mark.parametrize(
@@ -369,17 +368,6 @@ LOOK_UP = Reply(
         Call(id="call_b", name="search", arguments=('{"q": "b"}',)),
     ),
 )
-
-
-def in_history(deltas: list[Delta], provider: str) -> tuple[Message, ...]:
-    """The messages of an answer and of the results of its calls, as the log keeps them."""
-    made, end = calls_of(deltas), end_of(deltas)
-    calls = tuple(CallRequest(id=call, name=name, arguments=json.dumps(given)) for call, name, given in made)
-    items = msgspec.json.decode(msgspec.json.encode(end.reply_items))
-    kept = ReplyItems(provider=provider, model=end.model, items=items) if items else None
-    answer = Message(role="assistant", content=text_of(deltas), tool_calls=calls, reply_state=kept)
-    results = (Message(role="tool", content="found", tool_call_id=call.id) for call in calls)
-    return Message(role="user", content="Who?"), answer, *results
 
 
 @of_vendors

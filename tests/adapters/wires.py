@@ -1,4 +1,4 @@
-"""The four wires that models are called over, each with its server on loopback and the real SDK in front of it."""
+"""The wires that models are called over, each with its server on loopback and the real SDK in front of it."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from itertools import cycle, islice, product
 from typing import Any
 
+import msgspec
 from foldlog.adapters.models import OpenAIProvider
 from foldlog.adapters.models.vendors import VendorProvider
 from foldlog.eventlog.events import ToolSchema
-from foldlog.projections.messages import Message
+from foldlog.projections.messages import CallRequest, Message, ReplyItems
 from foldlog.runtime.ports.models import CallDelta, Delta, Finished, ModelProvider, ModelRequest, TextDelta
 
 from ..fakes import anthropic_server, gemini_server, openai_server
@@ -151,3 +152,14 @@ def calls_of(deltas: list[Delta]) -> list[tuple[str, str, Any]]:
 def end_of(deltas: list[Delta]) -> Finished:
     assert isinstance(deltas[-1], Finished)
     return deltas[-1]
+
+
+def in_history(deltas: list[Delta], provider: str) -> tuple[Message, ...]:
+    """The messages of an answer and of the results of its calls, as the log keeps them."""
+    made, end = calls_of(deltas), end_of(deltas)
+    calls = tuple(CallRequest(id=call, name=name, arguments=json.dumps(given)) for call, name, given in made)
+    items = msgspec.json.decode(msgspec.json.encode(end.reply_items))
+    kept = ReplyItems(provider=provider, model=end.model, items=items) if items else None
+    answer = Message(role="assistant", content=text_of(deltas), tool_calls=calls, reply_state=kept)
+    results = (Message(role="tool", content="found", tool_call_id=call.id) for call in calls)
+    return Message(role="user", content="Who?"), answer, *results

@@ -5,11 +5,12 @@ call without exactly the blocks that stood before it is answered with 400.
 """
 
 import hashlib
+import json
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from .openai_server import OpenAIServer, Reply, Request, serve, sse
+from .openai_server import OpenAIServer, Reply, Request, Search, serve, sse
 
 Json = dict[str, Any]
 
@@ -19,14 +20,19 @@ class AnthropicServer(OpenAIServer):
 
     def __init__(self, replies: tuple[Reply, ...]) -> None:
         super().__init__(replies)
-        self.thoughts = {call.id: thinking_blocks(reply) for reply in replies for call in reply.calls}
+        self.thoughts: dict[str, list[Json]] = {}
+        paused: list[Json] = []
+        for reply in replies:
+            before = [*paused, *opaque_blocks(reply)]
+            self.thoughts |= {call.id: before for call in reply.calls}
+            paused = before if reply.finish == "pause_turn" else []
 
     def refusal(self, request: Request) -> Reply | None:
         if not request.headers.keys() & {"authorization", "x-api-key"} or "max_tokens" not in request.body:
             return refused("a key and max_tokens are required")
         for message in request.body["messages"]:
             blocks = message["content"] if isinstance(message["content"], list) else []
-            thought = [unmarked(block) for block in blocks if "thinking" in block["type"]]
+            thought = [unmarked(block) for block in blocks if block["type"] in OPAQUE]
             for call in (block["id"] for block in blocks if block["type"] == "tool_use"):
                 if thought != self.thoughts.get(call, thought):
                     return refused(f"what was thought before {call} is missing or was altered: {thought}")
@@ -63,6 +69,31 @@ def thinking_blocks(reply: Reply) -> list[Json]:
     ]
 
 
+OPAQUE = {"thinking", "redacted_thinking", "server_tool_use", "web_search_tool_result"}
+
+
+def search_blocks(search: Search) -> list[Json]:
+    found = {
+        "type": "web_search_result",
+        "url": search.found,
+        "title": search.query,
+        "encrypted_content": f"sealed/{signature(search.found)}",
+        "page_age": None,
+    }
+    used = {
+        "type": "server_tool_use",
+        "id": search.id,
+        "name": "web_search",
+        "input": {"query": search.query},
+    }
+    return [used, {"type": "web_search_tool_result", "tool_use_id": search.id, "content": [found]}]
+
+
+def opaque_blocks(reply: Reply) -> list[Json]:
+    """What has to come back with the calls of an answer."""
+    return [*thinking_blocks(reply), *(block for search in reply.searches for block in search_blocks(search))]
+
+
 def unmarked(block: Json) -> Json:
     """A block of a request without its cache mark."""
     return {name: value for name, value in block.items() if name != "cache_control"}
@@ -97,6 +128,13 @@ def content(reply: Reply) -> Iterator[tuple[Json, list[Json]]]:
         signed = {"type": "signature_delta", "signature": signature("".join(reply.reasoning))}
         yield {"type": "thinking", "thinking": "", "signature": ""}, [*pieces, signed]
         yield thinking_blocks(reply)[1], []
+    for search in reply.searches:
+        used, result = search_blocks(search)
+        written = json.dumps(used["input"])
+        halves = (written[:5], written[5:])
+        pieces = [{"type": "input_json_delta", "partial_json": piece} for piece in halves]
+        yield used | {"input": {}}, pieces
+        yield result, []
     if reply.text:
         yield {"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in reply.text]
     for call in reply.calls:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from .openai_server import OpenAIServer, Reply, Request, serve, sse
+from .openai_server import Call, OpenAIServer, Reply, Request, Search, serve, sse
 
 Json = dict[str, Any]
 
@@ -22,18 +22,27 @@ class GeminiServer(OpenAIServer):
     def __init__(self, replies: tuple[Reply, ...]) -> None:
         super().__init__(replies)
         self.signatures = {
-            (reply.calls[0].name, "".join(reply.calls[0].arguments)): signature(reply)
+            key_of(reply.calls[0]): signature(reply) for reply in replies if reply.calls and reply.reasoning
+        }
+
+        self.searched = {
+            key_of(call): [part for each in reply.searches for part in search_parts(each)]
             for reply in replies
-            if reply.calls and reply.reasoning
+            for call in reply.calls
         }
 
     def refusal(self, request: Request) -> Reply | None:
         if "x-goog-api-key" not in request.headers or "alt=sse" not in request.path:
             return refused("x-goog-api-key and alt=sse are required")
-        for part in (part for content in request.body["contents"] for part in content["parts"]):
+        for part, beside in (
+            (part, content["parts"]) for content in request.body["contents"] for part in content["parts"]
+        ):
             call = part.get("functionCall")
             if call is None:
                 continue
+            made = [compared(each) for each in beside if each.keys() & {"toolCall", "toolResponse"}]
+            if made != list(map(compared, self.searched.get((call["name"], json.dumps(call["args"])), []))):
+                return refused(f"what was searched before {call['name']} is missing or was altered: {made}")
             wanted = self.signatures.get((call["name"], json.dumps(call["args"])))
             if wanted is not None and decoded(part.get("thoughtSignature", "")) != wanted:
                 return refused(f"the function call {call['name']} lacks its thought_signature")
@@ -46,6 +55,10 @@ class GeminiServer(OpenAIServer):
 
 def serve_gemini(*replies: Reply) -> AbstractAsyncContextManager[Any]:
     return serve(*replies, kind=GeminiServer)
+
+
+def key_of(call: Call) -> tuple[str, str]:
+    return call.name, json.dumps(json.loads("".join(call.arguments) or "{}"))
 
 
 def refused(why: str) -> Reply:
@@ -64,6 +77,14 @@ def decoded(text: str) -> bytes:
     return base64.b64decode(text.replace("-", "+").replace("_", "/") + "==")
 
 
+def compared(part: Json) -> Json:
+    """A part as it is compared: clients write base64 in two ways, and names in two cases."""
+    found = {name: each for name, each in part.items() if name != "thoughtSignature"}
+    for name, each in found.items():
+        found[name] = {("toolType" if key == "tool_type" else key): value for key, value in each.items()}
+    return found | {"thoughtSignature": decoded(part.get("thoughtSignature", ""))}
+
+
 def chunk(model: str, *parts: Json, finish: str = "") -> Json:
     candidate: Json = {"content": {"role": "model", "parts": list(parts)}, "index": 0}
     if finish:
@@ -71,9 +92,21 @@ def chunk(model: str, *parts: Json, finish: str = "") -> Json:
     return {"candidates": [candidate], "modelVersion": f"{model}-001", "responseId": "r1"}
 
 
+def search_parts(search: Search) -> list[Json]:
+    """A search as Gemini 3 shows it: it has to come back as it is."""
+    named = {"id": search.id, "toolType": "GOOGLE_SEARCH_WEB"}
+    signed = base64.b64encode(hashlib.sha512(search.id.encode()).digest()).decode()
+    return [
+        {"toolCall": {**named, "args": {"queries": [search.query]}}, "thoughtSignature": signed},
+        {"toolResponse": {**named, "response": {"found": search.found}}},
+    ]
+
+
 def chunks(model: str, reply: Reply) -> Iterator[Json]:
     for piece in reply.reasoning:
         yield chunk(model, {"text": piece, "thought": True})
+    for search in reply.searches:
+        yield from (chunk(model, part) for part in search_parts(search))
     for piece in reply.text:
         yield chunk(model, {"text": piece})
     for index, call in enumerate(reply.calls):

@@ -34,11 +34,21 @@ class Usage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Search:
+    """A search of the web that the server makes itself."""
+
+    id: str
+    query: str
+    found: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reply:
     """The answer to one request. Another status than 200 answers with `body`; `events` replaces what is streamed."""
 
     text: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ()
+    searches: tuple[Search, ...] = ()
     calls: tuple[Call, ...] = ()
     usage: Usage | None = Usage()
     finish: str = ""
@@ -251,6 +261,8 @@ def response_events(model: str, reply: Reply) -> Iterator[dict[str, Any]]:
             "summary_index": 0,
             "delta": piece,
         }
+    for search in reply.searches:
+        yield from search_events(search, 0)
     for piece in reply.text:
         yield {"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": piece}
     for index, call in enumerate(reply.calls, start=2):
@@ -270,3 +282,17 @@ def response_events(model: str, reply: Reply) -> Iterator[dict[str, Any]]:
         }
     details = {"incomplete_details": {"reason": reply.finish}} if reply.finish else {}
     yield {"type": kind, "response": final | {"status": kind.removeprefix("response.")} | details}
+
+
+def search_item(search: Search) -> dict[str, Any]:
+    sources = [{"type": "url", "url": search.found}]
+    action = {"type": "search", "query": search.query, "sources": sources}
+    return {"type": "web_search_call", "id": search.id, "status": "completed", "action": action}
+
+
+def search_events(search: Search, index: int) -> Iterator[dict[str, Any]]:
+    begun = {"type": "web_search_call", "id": search.id, "status": "in_progress"}
+    yield {"type": "response.output_item.added", "output_index": index, "item": begun}
+    for state in ("in_progress", "searching", "completed"):
+        yield {"type": f"response.web_search_call.{state}", "output_index": index, "item_id": search.id}
+    yield {"type": "response.output_item.done", "output_index": index, "item": search_item(search)}

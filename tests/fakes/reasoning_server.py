@@ -1,8 +1,8 @@
 """The server of OpenAI's two APIs as a reasoning model has it: it refuses a request that lacks or alters its thoughts.
 
-Responses: each answer is reasoning, its text, reasoning again, and then its calls, each after reasoning of its own; a
-request that holds one of the calls must hold all of it in this order, and no reasoning that is not the server's. Chat:
-an assistant message with calls must have `reasoning_content`, as DeepSeek's has to.
+Responses: each answer is reasoning, what the server searched, its text, reasoning again, and then its calls, each after
+reasoning of its own; a request that holds one of the calls must hold all of it in this order, and no reasoning that is
+not the server's. Chat: an assistant message with calls must have `reasoning_content`, as DeepSeek's has to.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from .openai_server import OpenAIServer, Reply, Request, response_events, sse
+from .openai_server import OpenAIServer, Reply, Request, response_events, search_events, search_item, sse
 
 Json = dict[str, Any]
 
@@ -33,14 +33,16 @@ class ReasoningServer(OpenAIServer):
 
     def refused_items(self, body: Json) -> str:
         """Why the input is refused; empty for one that is taken."""
-        if body["store"] or body.get("include") != ["reasoning.encrypted_content"]:
+        if body["store"] or "reasoning.encrypted_content" not in body.get("include", ()):
             return "nothing is stored here, so that the encrypted content has to be asked for"
         given, expected = body["input"], list[Json]()
         calls = {item["call_id"] for item in given if item.get("type") == "function_call"}
         for items in self.written:
             if any(item.get("call_id") in calls for item in items):
                 expected += items
-        said = [item for item in given if item.get("type") == "reasoning" or item in expected]
+        said = [
+            item for item in given if item.get("type") in {"reasoning", "web_search_call"} or item in expected
+        ]
         return (
             "" if as_bytes(said) == as_bytes(expected) else f"reasoning is missing, altered or moved: {said}"
         )
@@ -78,7 +80,7 @@ def reasoning_item(number: int, reply: Reply) -> Json:
 
 def output_items(reply: Reply) -> list[Json]:
     """An answer as the next request has to have it."""
-    items = [reasoning_item(0, reply)]
+    items = [reasoning_item(0, reply), *map(search_item, reply.searches)]
     if reply.text:
         items += [{"role": "assistant", "content": "".join(reply.text)}, reasoning_item(1, reply)]
     for number, call in enumerate(reply.calls, start=2):
@@ -92,6 +94,7 @@ def reasoned_events(model: str, reply: Reply) -> Iterator[Json]:
     """The events of an answer with all of its items."""
     plain = list(response_events(model, reply))
     yield plain[0]
+    searches = {search.id: search for search in reply.searches}
     for index, item in enumerate(output_items(reply)):
         if item.get("role"):
             for piece in reply.text:
@@ -99,6 +102,9 @@ def reasoned_events(model: str, reply: Reply) -> Iterator[Json]:
             content = [{"type": "output_text", "text": item["content"], "annotations": []}]
             whole = {"type": "message", "id": "msg_1", "role": "assistant", "content": content}
             yield {"type": "response.output_item.done", "output_index": index, "item": whole}
+            continue
+        if item["type"] == "web_search_call":
+            yield from search_events(searches[item["id"]], index)
             continue
         if item["type"] == "reasoning":
             for part in item["summary"]:

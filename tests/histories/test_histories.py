@@ -33,7 +33,14 @@ NOT_YET = {
     "tools_refresh_requested",
 }
 # Of other subjects than runs.
-ELSEWHERE = {"breaker_updated", "key_recorded", "lane_updated", "schedule_updated", "slots_updated"}
+ELSEWHERE = {
+    "breaker_updated",
+    "key_recorded",
+    "lane_updated",
+    "policy_updated",
+    "schedule_updated",
+    "slots_updated",
+}
 
 
 @pytest.fixture

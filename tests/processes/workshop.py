@@ -252,6 +252,9 @@ banker = agent("banker", "remit.json", remit)
 claude = Agent("claude", model="anthropic:claude-sonnet-5", tools=[wait])
 gpt = Agent("gpt", model="openai-responses:gpt-5", tools=[wait])
 gemini = Agent("gemini", model="google:gemini-3-pro-preview", tools=[wait])
+gpt_searches = Agent("gpt_searches", model=gpt.config.model, native_tools=["web_search"])
+claude_searches = Agent("claude_searches", model=claude.config.model, native_tools=["web_search"])
+gemini_searches = Agent("gemini_searches", model=gemini.config.model, native_tools=["web_search"])
 
 
 def size(scored: Scored) -> float:
@@ -307,8 +310,11 @@ AGENTS = (
     spawner,
     caller,
     claude,
+    claude_searches,
     gemini,
+    gemini_searches,
     gpt,
+    gpt_searches,
     talker,
     teller,
     chief,

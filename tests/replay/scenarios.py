@@ -47,6 +47,8 @@ from foldlog.runtime.ports.models import (
     FileDelta,
     Finished,
     ModelRequest,
+    NativeTool,
+    ProviderCall,
     RateLimited,
     ReasoningDelta,
     TextDelta,
@@ -62,7 +64,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """The model's reply at one step; the first `fails` attempts end with `error`.
 
     `breaks`: these have said the text by then. `hangs`: nothing comes after the text. `wanted`: what the provider wants
-    back with it. `cached`: so many tokens it has put into its cache.
+    back with it. `cached`: so many tokens it has put into its cache. `searched`: the queries of its own searches.
     """
 
     text: str = ""
@@ -76,6 +78,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     hangs: bool = False
     wanted: tuple[Any, ...] = ()
     cached: int = 0
+    searched: tuple[str, ...] = ()
 
 
 def says(text: str, **fields: Any) -> Reply:
@@ -103,6 +106,9 @@ class Model:
     def check(self, model: str) -> None:
         pass
 
+    def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
+        return None
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         step = request.round - 1
         reply = says("They ask.") if request.phase in SUMMARIES else self.scripts[request.model][step]
@@ -116,6 +122,14 @@ class Model:
             yield ReasoningDelta(reply.reasoning)
         if reply.text:
             yield TextDelta(reply.text)
+        for number, query in enumerate(reply.searched):
+            yield ProviderCall(
+                id=f"ws-{number}",
+                name="web_search",
+                arguments={"query": query},
+                result=None if query == "nothing" else {"url": "https://example.com", "text": query},
+                error="nothing was found" if query == "nothing" else None,
+            )
         for name in reply.files:
             yield FileDelta(data=PNG + name.encode(), media_type="image/png", name=name)
         if reply.hangs:
@@ -338,6 +352,25 @@ async def approvals(world: World) -> None:
         first, second = list((await run.state()).approvals)
         await run.resolve(first, "approved", arguments={"service": "web-2"}, by="ann")
         await run.resolve(second, "rejected", note="not today")
+        await end(run)
+
+
+async def conditional(world: World) -> None:
+    """A policy with conditions: a call that it allows, one that it denies, and one that is approved for good."""
+    rules = [
+        {"tool": "deploy", "unless": {"service": "test"}, "action": "require_approval"},
+        {"tool": "deploy", "when": "call.count == 1 && args.service.size() > 2", "action": "deny"},
+        {"tool": "search", "when": "args.nothing == 1", "action": "allow"},
+    ]
+    turn = calls(
+        ("deploy", {"service": "test"}), ("deploy", {"service": "web"}), ("deploy", {"service": "db"})
+    )
+    agent = world.agent("ops", turn, calls(("search", {"query": "x"})), says("done"), policy={"rules": rules})
+    async with world.runtime() as rt:
+        run = await rt.start(agent, "deploy")
+        await parked(world, run)
+        (asked,) = (await run.state()).approvals
+        await run.resolve(asked, "approved", by="ann", always=True)
         await end(run)
 
 
@@ -716,6 +749,22 @@ async def thoughtful(world: World) -> None:
     await played(world, wavering)
 
 
+async def searching(world: World) -> None:
+    """Searches that the provider made itself: beside calls of the run, before a final answer, large and failed ones."""
+    opaque = ({"type": "web_search_call", "id": "ws-0"}, {"call": 0})
+    finder = world.agent(
+        "finder",
+        calls(("search", {"query": "x"}), text="so", searched=("a", "nothing"), wanted=opaque),
+        calls(("alone", {"n": 1}), searched=("b", "ü" * 40_000)),
+        says("done", searched=("c",)),
+        native_tools=["web_search"],
+        memory={"scope": "session"},
+    )
+    async with world.runtime() as rt:
+        for text in ("Hello", "And then?"):
+            await end(await rt.start(finder, text, session="web"))
+
+
 async def put_aside(world: World) -> None:
     """A text that is too large for its commit lies beside the log, and so does a result that is shown in part."""
     small = {"COMMIT_BYTES_MAX": 5120, "EVENTS_BYTES_MAX": 4096}  # so that the history is small
@@ -884,6 +933,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         broken_off,
         output_schema,
         approvals,
+        conditional,
         waiting,
         timers,
         revoked,
@@ -907,6 +957,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         left,
         cut_answers,
         beside_the_log,
+        searching,
         thoughtful,
         with_files,
         waited,

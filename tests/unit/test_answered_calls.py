@@ -16,7 +16,7 @@ from foldlog.runtime.core.policy import Policy, PolicyRule
 from .test_core import CLAIM, NOW, PREPARED, RULES, Story, replies, returns
 
 FORM = {"type": "object", "properties": {"word": {"type": "string"}}}
-FROZEN = Policy((PolicyRule("deploy", {"to": "prod"}, "deny", "frozen"),))
+FROZEN = Policy((PolicyRule("deploy", {"to": "prod"}, action="deny", reason="frozen"),))
 
 
 def waiting(told: Story) -> ApprovalState:

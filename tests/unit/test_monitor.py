@@ -1,4 +1,4 @@
-"""The monitor (R1 to R11, R13, R25, R26, P20) is silent on legal traces, and names the rule that another one breaks."""
+"""The monitor (R1 to R11, R13, R25 to R27, R33, P20) is silent on legal traces, and names the broken rule."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from foldlog.eventlog.events import (
     ModelRequested,
     PlanMade,
     PlannerReplied,
+    PolicyRuling,
     RalphIteration,
     RalphStop,
     Reasoning,
@@ -50,6 +51,7 @@ from .traces import (
     child_trace,
     find,
     message_trace,
+    native_trace,
     parallel_trace,
     ralph_trace,
     recovery_trace,
@@ -493,6 +495,31 @@ def r26_signal_behind_the_end() -> Events:
     return insert(events, len(events), SignalReceived(name="paid", key="3"))
 
 
+def r27_something_between_a_call_and_its_result() -> Events:
+    events = native_trace().events
+    return move(
+        events, find(events, ToolCall, executed_by=""), find(events, ToolResult, executed_by="provider")
+    )
+
+
+def r27_behind_a_call_of_the_run() -> Events:
+    events = native_trace().events
+    own = find(events, ToolCall, executed_by="")
+    return move(events, own, find(events, ToolCall, tool_call_id="ws-2"))
+
+
+def r27_started_by_the_run() -> Events:
+    events = native_trace().events
+    at = find(events, ToolCall, executed_by="") + 1
+    return insert(events, at, ToolStarted(step=1, tool_call_id="ws-1", attempt=1))
+
+
+def r27_result_of_the_run() -> Events:
+    events = native_trace().events
+    at = find(events, ToolResult, tool_call_id="ws-2")
+    return change(events, at, executed_by="")
+
+
 def r26_dropped_twice() -> Events:
     events = waiting_trace().events
     at = find(events, SignalReceived, key="2")
@@ -732,3 +759,15 @@ def test_a_question_ends_its_attempt_and_no_other() -> None:
     begun = [ToolCall(tool_name="pay", **call), start, asked, answered, start]
     assert broken(*begun) == []
     assert broken(*begun, start) == ["c1 starts again while the outcome of its last attempt is unknown"]
+
+
+def test_a_call_that_its_ruling_denies_may_not_run() -> None:
+    events = list(trace_of(recovery_trace().stored).events)
+    at = find(events, ToolCall)
+    assert rules(events) == set()
+    denied = PolicyRuling(action="deny", why="policy rule 1")
+    events[at] = msgspec.structs.replace(events[at], policy=denied)
+    assert rules(events) == {"R33"}
+    allowed = msgspec.structs.replace(denied, action="allow")
+    events[at] = msgspec.structs.replace(events[at], policy=allowed)
+    assert rules(events) == set()

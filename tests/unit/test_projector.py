@@ -269,6 +269,80 @@ async def test_an_unknown_run_or_status_is_refused_by_name():
             await index.runs(status="sleeping")
 
 
+async def test_pages_go_on_after_the_last_row_also_among_rows_of_the_same_time():
+    index = RunIndex(MemoryLog())
+    times = {"a": 1.0, "b": 2.0, "c": 2.0, "d": 2.0, "e": 3.0}
+    with index.rows.transaction():
+        for run, at in times.items():
+            row = RunRow(
+                run_id=run, root_id=run, shard=0, agent="a", agent_path="a", submitted_at=at, updated_at=-at
+            )
+            index.rows.put(RunList(), run, row)
+    for order, expected in (("submitted_at", "edcba"), ("updated_at", "adcbe")):
+        pages, before = "", None
+        while rows := await index.runs(2, before=before, order=order, status="queued"):
+            pages += "".join(row.run_id for row in rows)
+            before = getattr(rows[-1], order), rows[-1].run_id
+        assert pages == expected
+
+
+async def test_runs_are_counted_by_status_up_to_a_limit():
+    writer = Writer(MemoryLog())
+    await writer.write_all(canonical_trace("a"), canonical_trace("b"), cancelled_trace("c"))
+    async with index_of(writer.log) as index:
+        counts = await index.count_runs()
+        assert (counts["completed"], counts["cancelled"], counts["queued"]) == (2, 1, 0)
+        assert (await index.count_runs(1))["completed"] == 1
+        assert await index.count_runs(status="completed", text="root-a") == {"completed": 1}
+        with pytest.raises(ConfigError, match="metadata"):
+            await index.count_runs(metadata={"a": "b"})
+
+
+@pytest.mark.parametrize(
+    "column", ["status", "session", "user", "agent", "worker", "error_type", "waiting_for"]
+)
+def test_a_page_of_any_filter_is_read_from_an_index_in_its_order(column: str):
+    index = RunIndex(MemoryLog())
+    query = (
+        f'SELECT row FROM rows_runs WHERE "{column}" IS ? AND ("submitted_at", key) < (?, ?) '
+        'ORDER BY "submitted_at" DESC, key DESC LIMIT 50'
+    )
+    plan = index.rows._db.execute(f"EXPLAIN QUERY PLAN {query}", ("x", 1.0, "k")).fetchall()
+    assert [line[-1] for line in plan] == [
+        f"SEARCH rows_runs USING INDEX runs_by_{column}_submitted_at ({column}=? AND (submitted_at,key)<(?,?))"
+    ]
+
+
+async def test_a_reader_of_changes_hears_of_every_run_once_and_of_a_rebuild():
+    writer = Writer(MemoryLog())
+    await writer.write_all(canonical_trace("a"))
+    async with index_of(writer.log) as index:
+        await index.catch_up()
+        async with contextlib.aclosing(index.changes()) as changes:
+            assert await anext(changes) is None
+            await writer.write_all(canonical_trace("b"), child_trace("c"))
+            await index.catch_up()
+            assert await anext(changes) == {"root-b", "root-c", "child-c-0", "child-c-1"}
+            await index.rebuild()
+            assert await anext(changes) is None
+
+
+async def test_a_reader_of_changes_hears_of_what_another_process_has_folded(tmp_path: Path):
+    writer = Writer(MemoryLog())
+    path = tmp_path / "rows.sqlite"
+    async with index_of(writer.log, path) as index, index_of(writer.log, path) as other:
+        following = asyncio.create_task(index.follow())
+        async with contextlib.aclosing(index.changes()) as changes:
+            assert await anext(changes) is None
+            asyncio.get_running_loop().call_soon(lambda: None)
+            await writer.write_all(canonical_trace("a"))
+            await other.catch_up()
+            assert await anext(changes) == {"root-a"}
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+
+
 async def test_approvals_are_listed_by_whether_they_wait_and_by_run():
     writer = Writer(MemoryLog())
     waiting = Family("waiting")
@@ -578,3 +652,6 @@ async def test_runs_are_found_by_time_error_family_and_metadata() -> None:
     assert await found(metadata={"team": "ops", "n": "2"}) == ""
     assert await found(metadata={"team.x": "ops"}) == ""
     assert await found(limit=1, metadata={"team": "ops"}) == "a"
+    assert await found(children=False) == "ca"
+    assert await found(parent="a") == "b"
+    assert await found(text="c") == "c"

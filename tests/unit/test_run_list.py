@@ -14,6 +14,7 @@ from foldlog.eventlog.events import (
     CancelRequested,
     Claimed,
     Error,
+    ModelRequested,
     ParentLink,
     Parked,
     Released,
@@ -92,6 +93,46 @@ def test_the_status_is_that_of_the_run_state_at_every_commit(build: Callable[[],
         assert (row.status, row.steps, row.usage) == (state.status, state.steps_completed, state.usage)
         assert row.waiting_for == (state.parked.reason if state.parked is not None else None)
         assert (row.epoch, row.revision) == (state.epoch, state.head.rev)
+
+
+def test_a_row_has_the_first_line_of_the_input_the_model_and_the_end():
+    family = Family()
+    family.commit(
+        Submitted(kind="agent", config={}, config_digest="c", input="\n first\nsecond", input_digest="i"),
+        Status(status="starting"),
+    )
+    assert (row_of(family).input, row_of(family).model, row_of(family).ended_at) == ("first", "", None)
+    family.claim(1, *step_started(1), ModelRequested(attempt=1, digest="d", model="openai:x"))
+    assert (row_of(family).model, row_of(family).driven) == ("openai:x", True)
+    row = row_of(canonical_trace())
+    assert (row.ended_at, row.driven) == (row.updated_at, False)
+
+
+def test_a_claim_that_ends_one_which_held_counts_as_a_takeover():
+    family = Family()
+    family.begin()
+    family.claim(1)
+    assert (row_of(family).driven, row_of(family).takeovers) == (True, 0)
+    family.claim(2)
+    assert (row_of(family).driven, row_of(family).takeovers) == (True, 1)
+    family.commit(Released())
+    assert row_of(family).driven is False
+    family.claim(3, Parked(reason="manual"))
+    family.claim(4)
+    assert (row_of(family).driven, row_of(family).takeovers) == (True, 1)
+
+
+def test_pending_approvals_are_counted_until_each_is_answered_or_the_run_ends():
+    family = Family()
+    family.begin()
+    asked = [ApprovalRequested(approval_id=each, kind="tool") for each in ("a", "b", "c")]
+    family.claim(1, *step_started(1), *asked)
+    assert row_of(family).approvals == 3
+    family.commit(ApprovalResolved(approval_id="a", decision="approved"))
+    family.commit(ApprovalRevoked(approval_id="b"))
+    assert row_of(family).approvals == 1
+    family.commit(CancelRequested(reason="x"), Status(status="cancelled", reason="x"))
+    assert row_of(family).approvals == 0
 
 
 def test_a_paused_run_says_why_and_what_it_waits_for():

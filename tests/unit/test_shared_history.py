@@ -21,6 +21,7 @@ from foldlog.eventlog.events import (
     ToolResult,
     Unknown,
     Usage,
+    is_by_provider,
 )
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.names import run_subject
@@ -201,7 +202,7 @@ def _left(origin: Origin, shared: list[Event]) -> list[Usage | ModelFailed | Lat
 def _cut(origin: Origin) -> bool:
     """Return whether the revision is within a model's reply, after its usage."""
     behind = origin.run.history[origin.at : origin.at + 1]
-    return bool(behind) and behind[0].type == "tool_call"
+    return bool(behind) and (behind[0].type == "tool_call" or is_by_provider(behind[0]))
 
 
 @pytest.mark.parametrize("tools", POLICIES)

@@ -23,14 +23,14 @@ LARGE_CLASSES = {
         "the loop over one run: all of it reads and writes one claim and inbox",
     ),
     "replay/parity/stage.py:_Stage": (
-        320,
+        330,
         "one case on one executor: all of it looks at the same run and its log",
     ),
     "replay/simulation/world.py:World": (
         320,
         "what outlives processes: every method reads or writes the same world",
     ),
-    "runtime/handle.py:RunHandle": (360, "a public facade: one method for each thing that is said to a run"),
+    "runtime/handle.py:RunHandle": (370, "a public facade: one method for each thing that is said to a run"),
     "runtime/journal/journal.py:Journal": (
         360,
         "the one write path: every method keeps its state and head in step",
@@ -39,6 +39,7 @@ LARGE_CLASSES = {
 }
 """Lines that a class may have, and why it is not in parts."""
 LARGE_FOLDERS = {
+    "adapters/cli/commands": (30, "a module for each command"),
     "eventlog/jetstream": (28, "each port of the log is a module, and so is each thing that NATS lacks"),
     "runtime/core": (
         30,

@@ -330,6 +330,34 @@ def waiting_trace(salt: str = "a") -> Family:
     return family
 
 
+def native_trace(salt: str = "a") -> Family:
+    """A reply in which the provider searched twice, and then asked for a call of the run."""
+    family = Family(salt)
+    call = family.call(0)
+    family.begin()
+    family.claim(1, *step_started(1))
+    family.commit(usage(1), *searched(1, "ws-1"), *searched(1, "ws-2"), tool_call(1, call, n=0), epoch=1)
+    family.commit(tool_result(1, call), step_completed(1), *step_started(2), epoch=1)
+    family.commit(Text(step=2, text="Final answer"), usage(2), *searched(2, "ws-3"), epoch=1)
+    family.commit(step_completed(2), Status(status="completed"), epoch=1)
+    return family
+
+
+def searched(step: int, call: str) -> tuple[StoredEvent, StoredEvent]:
+    """A search of the provider and its result."""
+    return (
+        ToolCall(step=step, tool_call_id=call, tool_name="web_search", executed_by="provider"),
+        ToolResult(
+            step=step,
+            tool_call_id=call,
+            tool_name="web_search",
+            success=True,
+            metadata={"status": "success", "executed_by": "provider"},
+            executed_by="provider",
+        ),
+    )
+
+
 def cancelled_trace(salt: str = "a", *, commits: int = 5) -> Family:
     """The parallel trace, cancelled behind its n-th commit."""
     family = parallel_trace(salt)
@@ -385,6 +413,7 @@ LEGAL = {
     "children swapped": lambda: child_trace(swapped=True),
     "recovery": recovery_trace,
     "message and pause": message_trace,
+    "native tools": native_trace,
     "waits": waiting_trace,
     "ralph": ralph_trace,
     "cancelled before the claim": lambda: cancelled_trace(commits=1),

@@ -68,7 +68,7 @@ def show(context: typer.Context, approval: ApprovalId, *, json: Json = False) ->
 
 
 @app.command()
-def approve(
+def approve(  # noqa: PLR0913 - its options
     context: typer.Context,
     approval: Answered = None,
     *,
@@ -86,6 +86,10 @@ def approve(
     result: Annotated[
         str | None, typer.Option(metavar="JSON", help="Result of the call (with --outcome succeeded).")
     ] = None,
+    always: Annotated[
+        bool,
+        typer.Option("--always", help="Need no approval again for exactly this tool and these arguments."),
+    ] = False,
     by: By = "",
 ) -> int:
     """Approve; the run continues."""
@@ -94,6 +98,7 @@ def approve(
     answer: dict[str, Any] = {"decision": "approved", "note": note, "outcome": outcome, "by": by or _user()}
     answer["arguments"] = json_option("--arguments", arguments, an_object=True)
     answer["result"] = json_option("--result", result, an_object=False)
+    answer["always"] = always
     return run_async(_answer(settings_of(context), approval, token, answer))
 
 
@@ -168,6 +173,8 @@ async def _answer(
     given = _given_token(approval_id, token)
     async with opened(settings) as runtime:
         if given is not None:
+            if answer.pop("always", False):
+                raise typer.BadParameter("--always is for operators: a resume token answers one approval")
             approval_id = _named_by(given, approval_id)
             run = await runtime.resolve_with_token(given, **answer)
         else:

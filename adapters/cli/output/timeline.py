@@ -189,7 +189,8 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
         case ToolCall():
             arguments = event.arguments if event.raw_arguments is None else event.raw_arguments
             so_far.tools[event.tool_call_id or ""] = event.tool_name
-            return row("→ " + event.tool_name, style=CALL, value=arguments)
+            by = f"by the {event.executed_by}" if event.executed_by else ""
+            return row("→ " + event.tool_name, by, style=CALL, value=arguments)
         case ToolStarted():
             return row(
                 "started",
@@ -202,7 +203,8 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
             total = "" if event.total is None else f"/{event.total:g}"
             return row("progress", f"{event.progress:g}{total} {one_line(event.message)}", style=DIM)
         case ToolResult():
-            return _result(event, row("← " + event.tool_name, took_s=event.duration_ms / 1000))
+            took_s = None if event.executed_by else event.duration_ms / 1000
+            return _result(event, row("← " + event.tool_name, took_s=took_s))
         case ApprovalRequested():
             return row("approval", f"{event.approval_id} ({event.kind}) {event.tool_name}", style=ASK)
         case ApprovalResolved():

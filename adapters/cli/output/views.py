@@ -299,7 +299,8 @@ class ReadableView:
     def _call(self, event: ToolCall) -> list[Part]:
         """Return the call with its exact arguments, on the same line if they fit, else below it."""
         arguments = event.arguments if event.raw_arguments is None else event.raw_arguments
-        head: list[Part] = [("→ ", CALL), (one_line(event.tool_name), f"bold {CALL}")]
+        by = [(f" by the {event.executed_by}", DIM)] if event.executed_by else []
+        head: list[Part] = [("→ ", CALL), (one_line(event.tool_name), f"bold {CALL}"), *by]
         if (line := self._beside(arguments)) is not None:
             return [*head, " ", line]
         lines = self._screen.lines(arguments, len(_BELOW), data=False)
@@ -327,7 +328,7 @@ class ReadableView:
 
     def _result(self, event: ToolResult) -> list[Part]:
         name = f"{one_line(event.tool_name)} "
-        took = (f"{event.duration_ms / 1000:.1f} s  ", DIM)
+        took = ("" if event.executed_by else f"{event.duration_ms / 1000:.1f} s  ", DIM)
         if event.success:
             return [("← ", GOOD), (name, GOOD), took, (self._cut(told_result(event), len(name) + 16), DIM)]
         return [("✗ ", BAD), (name, BAD), took, (self._cut(event.error or "failed", len(name) + 16), BAD)]

@@ -23,6 +23,7 @@ from ....runtime.ports.models import (
     ModelError,
     ModelRequest,
     ModelSettings,
+    NativeTool,
     TextDelta,
     TransientModelError,
 )
@@ -30,7 +31,7 @@ from .. import prices
 from ..endpoint import OPENAI_KEY, Api, Endpoint, HttpOptions, filled
 from ..failures import Callee, malformed_call, translated
 from ..images import openai_tokens
-from . import chat, content, known, responses
+from . import chat, content, known, native, responses
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, Omit
@@ -82,6 +83,10 @@ class OpenAIProvider:
     def file_tokens(self, model: str, file: FilePart, data: bytes | None) -> int | None:
         """Return what a file takes of a prompt, by OpenAI's rule for its models."""
         return openai_tokens(model, file, data)
+
+    def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
+        """Return why the server cannot offer a native tool; null if it can."""
+        return native.problem(self.api, tool)
 
     def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
         """Return the given settings that the API, or OpenAI's model, does not know, each with the reason."""

@@ -12,6 +12,7 @@ from ....projections.messages import CallRequest, Message
 from ....runtime.ports.json_schema import for_provider
 from ....runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
 from ..failures import Callee, reported
+from . import native
 from .calls import CallAssembly
 from .chat import arguments_json, arguments_of, field_of, text_of, usage_of
 from .content import NO_FILES, Files, responses_content, with_files_behind
@@ -34,9 +35,12 @@ def parameters(request: ModelRequest, files: Files = NO_FILES) -> dict[str, Any]
         "store": False,
         "stream": True,
     }
+    included = native.included(request.native_tools)
     if reasons(request.model) or settings.reasoning not in {None, "off"}:
-        chosen["include"] = ["reasoning.encrypted_content"]  # without it nothing could be given back
-    if request.tools:
+        included = ["reasoning.encrypted_content", *included]  # without it nothing could be given back
+    if included:
+        chosen["include"] = included
+    if request.tools or request.native_tools:
         chosen["tools"] = [
             {
                 "type": "function",
@@ -46,7 +50,8 @@ def parameters(request: ModelRequest, files: Files = NO_FILES) -> dict[str, Any]
                 "strict": False,
             }
             for tool in request.tools
-        ]
+        ] + [native.parameter(tool) for tool in request.native_tools]
+    if request.tools:
         if (choice := settings.tool_choice) is not None:
             chosen["tool_choice"] = (
                 choice if choice in _TOOL_CHOICES else {"type": "function", "name": choice}
@@ -113,8 +118,10 @@ class ResponsesReader:
                 yield from self._call(event)
             case "response.output_item.done":
                 yield from self._call(event)
-                key = field_of(event, "output_index")
-                self._items.add(key, _as_it_came(field_of(event, "item")), self._calls.number(key))
+                key, item = field_of(event, "output_index"), _as_it_came(field_of(event, "item"))
+                self._items.add(key, item, self._calls.number(key))
+                if (done := native.made(item)) is not None:
+                    yield done
             case "response.function_call_arguments.delta" if field_of(event, "output_index") in self._calls:
                 yield self._calls.piece(
                     field_of(event, "output_index"), arguments=arguments_of(event, "delta")

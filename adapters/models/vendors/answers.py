@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pydantic_core
 
 from ....eventlog.events import TokenUsage
 from ....runtime.ports.models import (
     ContentFiltered,
     Delta,
+    FileDelta,
     Finished,
     ModelRequest,
+    ProviderCall,
     ReasoningDelta,
     TextDelta,
     TransientModelError,
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
     from pydantic_ai import messages as pai
     from pydantic_ai.usage import RequestUsage
 
+PAUSES_MAX = 20
+"""The most times that a vendor may pause one answer while its own tools work."""
+_PARTS_MAX = 10_000
+"""More than a response has: the distance between the parts of one and those of the next."""
 _MADE_UP_ID = "pyd_ai_"
 """Prefix of the ids that the library gives to calls without one; they differ between attempts."""
 
@@ -38,14 +46,15 @@ class AnswerReader:
         self._callee, self._model = callee, request.model
         self._calls = CallAssembly(request.idempotency_key)
         self._any_thought = False
+        self._first = 0
 
     def feed(self, event: Any) -> Iterator[Delta]:
         """Yield what the next event adds."""
         match event.event_kind:
             case "part_start":
-                yield from self._start(event.index, event.part)
+                yield from self._start(self._first + event.index, event.part)
             case "part_delta":
-                yield from self._delta(event.index, event.delta)
+                yield from self._delta(self._first + event.index, event.delta)
             case _:
                 pass  # Events of which the others say all.
 
@@ -83,6 +92,18 @@ class AnswerReader:
             self._any_thought = True
             yield ReasoningDelta(text)
 
+    def goes_on(self, parts: Sequence[Any]) -> bool:
+        """Return whether the vendor paused the last of these responses, and expect the events of the next one.
+
+        Raises `TransientModelError` for an answer without an end.
+        """
+        if parts[-1].get().state != "suspended":
+            return False
+        if len(parts) > PAUSES_MAX:
+            raise TransientModelError(self._callee.says(f"the vendor paused its answer {PAUSES_MAX} times"))
+        self._first += _PARTS_MAX  # the parts of the next response are numbered from 0
+        return True
+
     def finished(self, whole: pai.ModelResponse) -> Finished:
         """Return the end of the answer. Raises `ModelError` for an answer without one, and for a blocked request."""
         details = whole.provider_details or {}
@@ -100,6 +121,67 @@ class AnswerReader:
             model=whole.model_name or self._model,
             reply_items=reply_items.wanted(whole),
         )
+
+
+def joined(pieces: Sequence[pai.ModelResponse]) -> pai.ModelResponse:
+    """Return an answer that the vendor paused and continued as one response, with the usage of all."""
+    *before, last = pieces
+    if not before:
+        return last
+    parts = [part for piece in pieces for part in piece.parts]
+    usage = sum((piece.usage for piece in before), start=last.usage)
+    return dataclasses.replace(last, parts=parts, usage=usage)
+
+
+def made(whole: pai.ModelResponse) -> Iterator[Delta]:
+    """Yield what the vendor's own tools did, and the files that the model made."""
+    returns = {part.tool_call_id: part for part in whole.parts if part.part_kind == "builtin-tool-return"}
+    for part in whole.parts:
+        match part.part_kind:
+            case "builtin-tool-call":
+                yield _provider_call(part, returns.get(part.tool_call_id))
+            case "file":
+                yield FileDelta(data=part.content.data, media_type=part.content.media_type)
+            case _:
+                pass
+
+
+def _provider_call(call: pai.NativeToolCallPart, answer: pai.NativeToolReturnPart | None) -> ProviderCall:
+    try:
+        arguments = call.args_as_dict()
+    except ValueError:  # the vendor ran what the model wrote
+        arguments = {"invalid_json": str(call.args)}
+    result = None if answer is None else _shown(pydantic_core.to_jsonable_python(answer.content))
+    return ProviderCall(
+        id="" if call.tool_call_id.startswith(_MADE_UP_ID) else call.tool_call_id,
+        name=call.tool_name,
+        arguments=arguments,
+        result=result,
+        error="the reply has no result of it" if answer is None else _failure(result),
+    )
+
+
+_SEALED = ("encrypted_",)
+"""Fields of results, by prefix, that only the vendor can read: they are part of the reply items."""
+_FAILED = ("OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED")
+
+
+def _shown(value: Any) -> Any:
+    """Return a result without what only the vendor can read."""
+    if isinstance(value, list):
+        return [_shown(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _shown(each) for name, each in value.items() if not name.startswith(_SEALED)}
+    return value
+
+
+def _failure(result: Any) -> str | None:
+    """Return the error that a result reports; null if it is one."""
+    if not isinstance(result, dict):
+        return None
+    if str(result.get("type", "")).endswith("_error"):
+        return str(result.get("error_code") or result["type"])
+    return str(result["outcome"]) if result.get("outcome") in _FAILED else None
 
 
 def _written(arguments: str | dict[str, Any] | None) -> str:

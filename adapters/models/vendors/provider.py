@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,12 +18,13 @@ from ....runtime.ports.models import (
     Delta,
     ModelError,
     ModelRequest,
+    NativeTool,
 )
 from ....runtime.ports.settings import ModelSettings
 from .. import prices
 from ..endpoint import Endpoint, HttpOptions, filled
 from ..failures import Callee
-from . import requests
+from . import answers, requests
 from .answers import AnswerReader
 from .connection import OPENED, Connection
 from .errors import translated
@@ -84,6 +86,10 @@ class VendorProvider:
         except ConfigError as error:
             raise ConfigError(f"{self.name}:{model} cannot be called: {error}") from None
 
+    def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
+        """Return why the vendor cannot offer a native tool to the model; null if it can."""
+        return self.vendor.native_tool_problem(model, tool, tools=tools)
+
     def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
         """Return the given settings that the vendor does not know, each with the reason."""
         return self.vendor.unknown_settings(settings)
@@ -91,31 +97,45 @@ class VendorProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Yield the answer in pieces, then `Finished`. Raises `ModelError`, which names the model, never the key."""
         callee = self._callee(request)
-        reader = AnswerReader(request, callee)
-        response: Any = None
-        heard, opened = HEARD.get(), list[Any]()
+        reader, parts, opened = AnswerReader(request, callee), list[Any](), list[Any]()
         OPENED.set(opened)
         try:
-            model = (await self._link()).model(request.model)
-            asked = self._request(request, model, await request.file_bytes())
-            async with model.request_stream(*asked) as response:
-                async for event in response:
-                    heard()
-                    for delta in reader.feed(event):
-                        yield delta
+            async with aclosing(self._receive(request, reader, parts)) as deltas:
+                async for delta in deltas:
+                    yield delta
         except ModelError:
             raise
         except Exception as error:
-            failure = translated(callee, error, begun=response is not None)
+            failure = translated(callee, error, begun=bool(parts))
             if failure is None:
                 raise
             # Data after the end of the answer is not worth another call.
-            if response is None or response.finish_reason is None:
+            if not parts or parts[-1].finish_reason is None:
                 raise failure from None
         finally:
             for each in opened:
                 await each.aclose()
-        yield reader.finished(response.get())
+        whole = answers.joined([part.get() for part in parts])
+        finished = reader.finished(whole)
+        for delta in answers.made(whole):
+            yield delta
+        yield finished
+
+    async def _receive(
+        self, request: ModelRequest, reader: AnswerReader, parts: list[Any]
+    ) -> AsyncGenerator[Delta, None]:
+        """Yield the pieces of the answer. `parts` gets its responses, of which the vendor paused all but the last."""
+        heard = HEARD.get()
+        model = (await self._link()).model(request.model)
+        history, settings, parameters = self._request(request, model, await request.file_bytes())
+        while not parts or reader.goes_on(parts):
+            asked = model.prepare_messages([*history, *(part.get() for part in parts)], parameters)
+            async with model.request_stream(asked, settings, parameters) as response:
+                parts.append(response)
+                async for event in response:
+                    heard()
+                    for delta in reader.feed(event):
+                        yield delta
 
     async def aclose(self) -> None:
         """Close this event loop's client. Safe to repeat; a later call opens a new one."""
@@ -138,8 +158,8 @@ class VendorProvider:
         settings = requests.settings(request, self.options, self.vendor)
         if headers := self.endpoint.headers() | filled(request.settings.headers or {}):
             settings["extra_headers"] = headers
-        history = requests.history(request, model.system, files, self.vendor.fetches)
-        return model.prepare_messages(history, parameters), settings, parameters
+        history = requests.history(request, model.system, files, self.vendor)
+        return history, settings, parameters
 
     async def _link(self) -> _Link:
         loop = asyncio.get_running_loop()

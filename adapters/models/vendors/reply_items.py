@@ -2,7 +2,8 @@
 
 Texts and calls are in the message already, so an item holds only where they were: `{"text": 12}` is the next twelve
 characters of the answer's text, `{"call": 0}` its first call, each with what the vendor signed it with
-(`provider_details`). All other parts (thinking with its signature, redacted thinking) are kept whole.
+(`provider_details`), and `{"file": 0}` the first file that the model made. All other parts (thinking with its
+signature, redacted thinking, what the vendor's own tools did) are kept whole.
 """
 
 from __future__ import annotations
@@ -15,18 +16,21 @@ from ....projections.messages import Message
 if TYPE_CHECKING:
     from pydantic_ai import messages as pai
 
+NATIVE = frozenset({"builtin-tool-call", "builtin-tool-return"})
+"""The kinds of parts that say what the vendor's own tools did."""
+_NOT_SENT = frozenset({"timestamp"})
 _SIGNED = ("provider_name", "provider_details")
 
 
 def wanted(whole: pai.ModelResponse) -> list[dict[str, Any]]:
     """Return the parts of an answer in order; none if only texts and calls have to be sent back."""
     items = list(_items(whole.parts))
-    opaque = [item for item in items if item.keys() - {"text", "call"}]
-    return items if any(_is_signed(item) for item in opaque) else []
+    opaque = [item for item in items if item.keys() - {"text", "call", "file"}]
+    return items if any(_is_signed(item) or item.get("part_kind") in NATIVE for item in opaque) else []
 
 
 def _items(parts: Sequence[pai.ModelResponsePart]) -> Iterator[dict[str, Any]]:
-    calls = 0
+    calls = files = 0
     for part in parts:
         match part.part_kind:
             case "text":
@@ -34,7 +38,10 @@ def _items(parts: Sequence[pai.ModelResponsePart]) -> Iterator[dict[str, Any]]:
             case "tool-call":
                 yield {"call": calls, **_signed(part)}
                 calls += 1
-            case "thinking":
+            case "file":
+                yield {"file": files, **_signed(part)}
+                files += 1
+            case "thinking" | "builtin-tool-call" | "builtin-tool-return":
                 yield _dumped(part)
             case _:
                 pass
@@ -57,7 +64,7 @@ def _dumped(part: Any) -> dict[str, Any]:
 
     (turn,) = pai.ModelMessagesTypeAdapter.dump_python([pai.ModelResponse(parts=[part])], mode="json")
     (dumped,) = turn["parts"]
-    return {name: value for name, value in dumped.items() if value is not None}
+    return {name: value for name, value in dumped.items() if value is not None and name not in _NOT_SENT}
 
 
 def _length(text: str) -> int:
@@ -65,12 +72,14 @@ def _length(text: str) -> int:
     return len(text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
-def restored(message: Message, call_parts: Sequence[pai.ToolCallPart]) -> Iterator[pai.ModelResponsePart]:
-    """Yield the parts of a message, each at its place. A text or call that no item names comes last."""
+def restored(
+    message: Message, call_parts: Sequence[pai.ToolCallPart], file_parts: Sequence[pai.FilePart]
+) -> Iterator[pai.ModelResponsePart]:
+    """Yield the parts of a message, each at its place. A text, file or call that no item names comes last."""
     from pydantic_ai import messages as pai
 
     assert message.reply_state is not None  # noqa: S101 - the caller has looked
-    text, named = message.content, set[int]()
+    text, named, shown = message.content, set[int](), set[int]()
     opaque: list[dict[str, Any]] = [item for item in message.reply_state.items if isinstance(item, dict)]
     last = max((number for number, item in enumerate(opaque) if "text" in item), default=-1)
     for number, item in enumerate(opaque):
@@ -80,10 +89,14 @@ def restored(message: Message, call_parts: Sequence[pai.ToolCallPart]) -> Iterat
         elif "call" in item and item["call"] < len(call_parts):
             named.add(item["call"])
             yield _with(call_parts[item["call"]], item)
+        elif "file" in item and item["file"] < len(file_parts):
+            shown.add(item["file"])
+            yield _with(file_parts[item["file"]], item)
         elif "part_kind" in item:
             yield _parsed(item)
     if text:
         yield pai.TextPart(text)
+    yield from (part for number, part in enumerate(file_parts) if number not in shown)
     yield from (part for number, part in enumerate(call_parts) if number not in named)
 
 

@@ -6,31 +6,35 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ....eventlog.parts import FilePart, Part, TextPart
+from ....eventlog.parts import FilePart, Part, TextPart, files_of
 from ....projections.messages import Message
-from ....runtime.ports.models import InvalidRequest, ModelRequest
+from ....runtime.ports.models import InvalidRequest, ModelRequest, NativeTool
 from ..openai.chat import arguments_json
+from ..openai.content import with_files_behind
 from .reply_items import restored
 
 if TYPE_CHECKING:
     from pydantic_ai import messages as pai
     from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.native_tools import AbstractNativeTool
 
     from ..endpoint import HttpOptions
     from .vendors import Vendor
 
 
 def history(
-    request: ModelRequest, system: str, files: Mapping[str, bytes], by_url: Callable[[FilePart], bool]
+    request: ModelRequest, system: str, files: Mapping[str, bytes], vendor: Vendor
 ) -> list[pai.ModelMessage]:
     """Return the conversation; all messages between two answers of the model are one request.
 
-    `system` is the vendor's name in pydantic-ai, `files` has the bytes of each artifact, and `by_url` says of a file
-    with a URL whether the vendor fetches it by itself. Raises `InvalidRequest` for one that it does not.
+    `system` is the vendor's name in pydantic-ai, and `files` has the bytes of each artifact. Raises `InvalidRequest`
+    for a file with a URL that the vendor does not fetch by itself.
     """
-    build = _Turns(request, system, files, by_url)
+    own = vendor.makes_files
+    shown = request.messages if own else with_files_behind(request.messages, in_results=True)
+    build = _Turns(request, system, files, vendor.fetches)
     turns: list[pai.ModelMessage] = []
-    for is_answer, group in groupby(request.messages, key=lambda message: message.role == "assistant"):
+    for is_answer, group in groupby(shown, key=lambda message: message.role == "assistant"):
         messages = list(group)
         turns += map(build.answer, messages) if is_answer else [build.asked(messages)]
     return [turn for turn in turns if turn.parts]
@@ -78,7 +82,7 @@ class _Turns:
         if isinstance(part, TextPart):
             return part.text
         if part.url is None:
-            return pai.BinaryContent(self._files[part.artifact or ""], media_type=part.media_type)
+            return self._binary(part)
         if not self._by_url(part):
             raise InvalidRequest(
                 f"{part}: the provider does not fetch such URLs; give it as File.fetch() does"
@@ -88,6 +92,11 @@ class _Turns:
             part.url, media_type=part.media_type
         )
 
+    def _binary(self, part: FilePart) -> pai.BinaryContent:
+        from pydantic_ai import messages as pai
+
+        return pai.BinaryContent(self._files[part.artifact or ""], media_type=part.media_type)
+
     def answer(self, message: Message) -> pai.ModelResponse:
         from pydantic_ai import messages as pai
 
@@ -95,10 +104,11 @@ class _Turns:
             pai.ToolCallPart(call.name, arguments_json(call.arguments), call.id)
             for call in message.tool_calls
         ]
+        files = [pai.FilePart(self._binary(file)) for file in files_of(message.parts)]
         if message.reply_state is not None:
-            parts = list(restored(message, calls))
+            parts = list(restored(message, calls, files))
         else:
-            parts = [*([pai.TextPart(message.content)] if message.content else []), *calls]
+            parts = [*([pai.TextPart(message.content)] if message.content else []), *files, *calls]
         return pai.ModelResponse(parts=parts, provider_name=self._system)
 
 
@@ -150,14 +160,29 @@ def parameters(request: ModelRequest, profile: Mapping[str, Any]) -> ModelReques
         ToolDefinition(name=tool.name, parameters_json_schema=tool.parameters, description=tool.description)
         for tool in request.tools
     ]
+    native = list(map(_native_tool, request.native_tools))
     if request.output_schema is None:
-        return ModelRequestParameters(function_tools=tools)
+        return ModelRequestParameters(function_tools=tools, native_tools=native)
     shape = OutputObjectDefinition(json_schema=request.output_schema, name="output")
     return ModelRequestParameters(
         function_tools=tools,
-        output_mode="native" if _knows_schemas(profile, tools=bool(tools)) else "prompted",
+        native_tools=native,
+        output_mode="native" if _knows_schemas(profile, tools=bool(tools or native)) else "prompted",
         output_object=shape,
     )
+
+
+def _native_tool(tool: NativeTool) -> AbstractNativeTool:
+    from pydantic_ai import native_tools as pai
+
+    options = tool.options
+    match tool.type:
+        case "web_search":
+            return pai.WebSearchTool(**options)
+        case "code_execution":
+            return pai.CodeExecutionTool()
+        case _:
+            return pai.FileSearchTool(file_store_ids=options["store_ids"])
 
 
 def _knows_schemas(profile: Mapping[str, Any], *, tools: bool) -> bool:

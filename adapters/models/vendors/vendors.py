@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ import msgspec
 
 from ....eventlog.errors import ConfigError
 from ....eventlog.parts import FilePart
+from ....runtime.ports.native_tools import NativeTool
 from ....runtime.ports.settings import ModelSettings
 from .connection import Connection
 
@@ -27,8 +29,9 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     counts; empty where the SDK finds credentials by itself. `needs` names other variables that have to be set.
     `url_env` overrides `url`; a vendor without `url` has no HTTP address of its own. `url_types` are the media types
     that the vendor fetches by itself if it gets a URL. `unknown` names the settings that it has no word for, and
-    `marks` says that its cache wants marks. `max_retries`: the library takes the number of the SDK's retries
-    with each request.
+    `marks` says that its cache wants marks. `native` are the native tools that it has, each with its options.
+    `makes_files`: it takes back the files that its models made. `max_retries`: the library takes the number of the
+    SDK's retries with each request.
     """
 
     name: str
@@ -42,6 +45,8 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     url_types: tuple[str, ...] = ("image/",)
     unknown: frozenset[str] = frozenset({"verbosity"})
     marks: bool = False
+    native: dict[str, frozenset[str]] = {}
+    makes_files: bool = False
     key_optional: bool = False
     max_retries: bool = True
 
@@ -85,6 +90,21 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
             found["cache"] = "the server caches by itself, and takes no marks"
         return found
 
+    def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
+        """Return why the vendor cannot offer a native tool to the model; null if it can."""
+        options = self.native.get(tool.type)
+        if options is None:
+            return (
+                f"{self.name} has {', '.join(sorted(self.native))}"
+                if self.native
+                else f"{self.name} has none"
+            )
+        if unknown := sorted(tool.options.keys() - options):
+            return f"{self.name} has no {unknown[0]} for it"
+        if self.name == "google" and tools and not _COMBINES.match(model):
+            return "Gemini before 3 takes no native tools together with tools of the agent"
+        return None
+
     def thinking_tokens(self, tokens: int) -> dict[str, Any]:
         """Return the vendor's own setting for a number of tokens to think with."""
         return _THINKING_TOKENS[self.name](tokens)
@@ -94,6 +114,8 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
         for module in self.modules:
             importlib.import_module(module)
 
+
+_COMBINES = re.compile(r"gemini-([3-9]|\d\d)")
 
 _THINKING_TOKENS: dict[str, Callable[[int], dict[str, Any]]] = {
     "anthropic": lambda tokens: {"anthropic_thinking": {"type": "enabled", "budget_tokens": tokens}},
@@ -238,6 +260,10 @@ VENDORS: dict[str, Vendor] = {
             url_env="ANTHROPIC_BASE_URL",
             unknown=frozenset({"seed", "verbosity"}),
             marks=True,
+            native={
+                "web_search": frozenset({"allowed_domains", "blocked_domains", "max_uses", "user_location"}),
+                "code_execution": frozenset(),
+            },
         ),
         Vendor(
             name="google",
@@ -249,6 +275,12 @@ VENDORS: dict[str, Vendor] = {
             url="https://generativelanguage.googleapis.com",
             url_env="GOOGLE_GEMINI_BASE_URL",
             unknown=frozenset({"extra_body", "parallel_tool_calls", "verbosity"}),
+            makes_files=True,
+            native={
+                "web_search": frozenset(),
+                "code_execution": frozenset(),
+                "file_search": frozenset({"store_ids"}),
+            },
         ),
         Vendor(
             name="bedrock",
