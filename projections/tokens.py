@@ -15,6 +15,8 @@ from ..eventlog.parts import FilePart, files_of
 from .messages import Message, canonical_json
 
 BYTES_PER_TOKEN = 4
+IMAGE_TOKENS_MAX = 2000
+"""More than most models take for a picture of any size: the cap where the model's own rule is not known."""
 TokenSource = Literal["provider", "tiktoken", "estimate"]
 UsageSource = Literal["provider", "estimate"]
 """The source of the token counts in a `usage` event."""
@@ -44,8 +46,14 @@ def message_tokens(message: Message, count: Callable[[str], int] = estimate_toke
 
 
 def file_tokens(file: FilePart) -> int:
-    """Count the tokens of a file: by the provider's rule if there is one, otherwise one for every four bytes."""
-    return file.tokens if file.tokens is not None else -(-file.bytes // BYTES_PER_TOKEN)
+    """Count the tokens of a file: by the provider's rule if there is one, otherwise one for every four bytes.
+
+    A picture counts at most `IMAGE_TOKENS_MAX`: providers scale it down, however many bytes it has.
+    """
+    if file.tokens is not None:
+        return file.tokens
+    tokens = -(-file.bytes // BYTES_PER_TOKEN)
+    return min(tokens, IMAGE_TOKENS_MAX) if file.media_type.startswith("image/") else tokens
 
 
 def messages_tokens(messages: Iterable[Message], count: Callable[[str], int] = estimate_tokens) -> int:

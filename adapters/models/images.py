@@ -18,6 +18,9 @@ _PAGE: Final = re.compile(rb"/Type\s*/Page\b")
 _TILE, _TILED_SIDE, _TILED_SHORT = 512, 2048, 768
 _PATCH, _PATCHES_MAX = 32, 1536
 _GEMINI_TILE, _GEMINI_SIDE, _GEMINI_SMALL = 258, 768, 384
+_GEMINI_FIXED: Final = (1120, 560)
+_GEMINI_SOUND: Final = 32
+_SOUND_BYTES_PER_S: Final = 16_000
 _BY_TILES: Final = (
     ("gpt-4o-mini", 2833, 5667),
     ("gpt-4o", 85, 170),
@@ -118,16 +121,28 @@ def anthropic_tokens(file: FilePart, data: bytes | None) -> int | None:
     return min(1600, math.ceil(size[0] * scale * size[1] * scale / 750))
 
 
-def google_tokens(file: FilePart, data: bytes | None) -> int | None:
-    """Return what a picture or a PDF takes of a prompt of a Gemini model; null for other files."""
+def google_tokens(model: str, file: FilePart, data: bytes | None) -> int | None:
+    """Return what a picture, a PDF or a sound takes of a prompt of a Gemini model; null for other files.
+
+    Since version 3 a picture and a page have a fixed price; before it follows from the size. The length of a sound that
+    is not WAV is estimated at 128 kbit/s.
+    """
     if data is None:
         return None
+    picture, page = _GEMINI_FIXED if re.match(r"gemini-[3-9]", model) else (None, _GEMINI_TILE)
     if file.media_type == "application/pdf":
-        return _GEMINI_TILE * pdf_pages(data)
+        return page * pdf_pages(data)
+    if file.media_type.startswith("audio/"):
+        return math.ceil(len(data) / _sound_bytes_per_s(data) * _GEMINI_SOUND)
     size = image_size(data) if file.media_type.startswith("image/") else None
-    if size is None:
-        return None
+    if size is None or picture is not None:
+        return picture if file.media_type.startswith("image/") else None
     return _GEMINI_TILE if max(size) <= _GEMINI_SMALL else _GEMINI_TILE * _count(size, _GEMINI_SIDE)
+
+
+def _sound_bytes_per_s(data: bytes) -> int:
+    is_wav = data[:4] == b"RIFF" and data[8:16] == b"WAVEfmt "
+    return (int.from_bytes(data[28:32], "little") if is_wav else 0) or _SOUND_BYTES_PER_S
 
 
 def pdf_pages(data: bytes) -> int:

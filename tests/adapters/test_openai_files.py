@@ -177,9 +177,14 @@ def test_a_picture_takes_what_the_provider_says() -> None:
     assert openai_tokens("gpt-4.1-mini", file, PNG) == 1659
     assert openai_tokens("mine", file, PNG) is None
     assert anthropic_tokens(file, PNG) == 1399
-    assert google_tokens(file, PNG) == 1032
+    assert google_tokens("gemini-2.5-pro", file, PNG) == 1032
+    assert google_tokens("gemini-3-pro", file, PNG) == 1120
     assert (
-        google_tokens(FilePart(media_type="application/pdf"), b"%PDF-1 /Type /Page /Type /Pages /Type/Page")
+        google_tokens(
+            "gemini-2.5-pro",
+            FilePart(media_type="application/pdf"),
+            b"%PDF-1 /Type /Page /Type /Pages /Type/Page",
+        )
         == 516
     )
 

@@ -75,7 +75,7 @@ def chat_content(message: Message, files: Files) -> str | list[dict[str, Any]]:
 def _chat_part(part: Part, files: Files) -> dict[str, Any]:
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
-    text = _as_text(part, files)
+    text = as_text(part, files)
     if text is not None:
         return {"type": "text", "text": text}
     if part.media_type.startswith("image/"):
@@ -99,7 +99,7 @@ def responses_content(message: Message, files: Files) -> str | list[dict[str, An
 def _responses_part(part: Part, files: Files) -> dict[str, Any]:
     if isinstance(part, TextPart):
         return {"type": "input_text", "text": part.text}
-    text = _as_text(part, files)
+    text = as_text(part, files)
     if text is not None:
         return {"type": "input_text", "text": text}
     if part.media_type.startswith("image/"):
@@ -110,8 +110,8 @@ def _responses_part(part: Part, files: Files) -> dict[str, Any]:
     return {"type": "input_file", "filename": _name(part), "file_data": _data_url(part, files)}
 
 
-def _as_text(part: FilePart, files: Files) -> str | None:
-    """A file of text, by its name; null for any other, or one at a URL."""
+def as_text(part: FilePart, files: Files) -> str | None:
+    """Return a file of text as text, with its name; null for any other, or one at a URL."""
     if part.artifact is None or not is_text(part.media_type):
         return None
     text = _bytes(part, files).decode(errors="replace")

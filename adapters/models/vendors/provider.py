@@ -12,6 +12,7 @@ import anyio.to_thread
 import msgspec
 
 from ....eventlog.errors import ConfigError
+from ....eventlog.parts import FilePart
 from ....runtime.ports.models import (
     HEARD,
     AuthenticationFailed,
@@ -24,7 +25,7 @@ from ....runtime.ports.settings import ModelSettings
 from .. import prices
 from ..endpoint import Endpoint, HttpOptions, filled
 from ..failures import Callee
-from . import answers, requests
+from . import answers, files, requests
 from .answers import AnswerReader
 from .connection import OPENED, Connection
 from .errors import translated
@@ -85,6 +86,14 @@ class VendorProvider:
             endpoint.headers()
         except ConfigError as error:
             raise ConfigError(f"{self.name}:{model} cannot be called: {error}") from None
+
+    def refuses(self, model: str, media_type: str) -> bool:
+        """Return whether the vendor is known not to take such files for the model."""
+        return files.refuses(self.name, model, media_type)
+
+    def file_tokens(self, model: str, file: FilePart, data: bytes | None) -> int | None:
+        """Return what a file takes of a prompt, by the published rule for the model."""
+        return files.tokens(self.name, model, file, data)
 
     def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
         """Return why the vendor cannot offer a native tool to the model; null if it can."""
@@ -153,12 +162,12 @@ class VendorProvider:
         url = self.endpoint.base_url or self.name
         return Callee(f"{self.name}:{request.model}", url, self.options.idle_timeout_s, secrets)
 
-    def _request(self, request: ModelRequest, model: Any, files: dict[str, bytes]) -> tuple[Any, Any, Any]:
+    def _request(self, request: ModelRequest, model: Any, data: dict[str, bytes]) -> tuple[Any, Any, Any]:
         parameters = requests.parameters(request, model.profile)
         settings = requests.settings(request, self.options, self.vendor)
         if headers := self.endpoint.headers() | filled(request.settings.headers or {}):
             settings["extra_headers"] = headers
-        history = requests.history(request, model.system, files, self.vendor)
+        history = requests.history(request, model.system, data, self.vendor)
         return history, settings, parameters
 
     async def _link(self) -> _Link:

@@ -10,7 +10,7 @@ from ....eventlog.parts import FilePart, Part, TextPart, files_of
 from ....projections.messages import Message
 from ....runtime.ports.models import InvalidRequest, ModelRequest, NativeTool
 from ..openai.chat import arguments_json
-from ..openai.content import with_files_behind
+from ..openai.content import as_text, with_files_behind
 from .reply_items import restored
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ class _Turns:
 
         if isinstance(part, TextPart):
             return part.text
+        if (text := as_text(part, self._files)) is not None:
+            return text
         if part.url is None:
             return self._binary(part)
         if not self._by_url(part):

@@ -1,0 +1,116 @@
+"""Files for other vendors' models: refused by name where they are known not to be taken, counted by published rules."""
+
+from typing import Any
+
+import pytest
+from foldlog import Agent, Registry, Runtime
+from foldlog.adapters.models.images import google_tokens
+from foldlog.adapters.models.vendors import VendorProvider
+from foldlog.eventlog import ConfigError, FilePart
+from foldlog.projections.tokens import IMAGE_TOKENS_MAX, file_tokens
+from foldlog.runtime import File
+
+from tests.fakes.mcp_server import PDF, WAV
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (1024).to_bytes(4, "big") * 2 + bytes(9)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model", "taken", "refused"),
+    [
+        (
+            "anthropic",
+            "claude-sonnet-5",
+            ["image/png", "application/pdf", "text/csv"],
+            ["audio/wav", "image/heic"],
+        ),
+        ("anthropic", "claude-2.1", ["text/plain"], ["image/png", "application/pdf"]),
+        (
+            "google",
+            "gemini-3-pro",
+            ["image/heic", "audio/mpeg", "video/mp4"],
+            ["image/gif", "application/zip"],
+        ),
+        (
+            "bedrock",
+            "us.anthropic.claude-sonnet-4",
+            ["image/png", "application/pdf"],
+            ["audio/wav", "image/heic"],
+        ),
+        ("bedrock", "amazon.nova-micro-v1:0", ["application/pdf"], ["image/png", "video/mp4"]),
+        ("mistral", "mistral-large-latest", ["image/png", "application/pdf"], ["audio/wav"]),
+        ("mistral", "codestral-latest", ["application/json"], ["image/png"]),
+        ("groq", "meta-llama/llama-4-scout", ["image/png"], ["application/pdf"]),
+        ("groq", "llama-3.3-70b-versatile", [], ["image/png"]),
+        ("cohere", "command-a-vision-07-2025", ["image/png"], ["application/pdf"]),
+        ("cohere", "command-r-plus", [], ["image/png"]),
+        ("xai", "grok-4", ["image/jpeg"], ["audio/wav"]),
+        ("xai", "grok-3", [], ["image/jpeg"]),
+        ("openrouter", "anybody/anything", ["image/png", "audio/wav"], []),
+        ("ollama", "llava", ["image/png"], []),
+    ],
+)
+def test_a_vendor_is_known_to_take_some_types_and_not_others(
+    vendor: str, model: str, taken: list[str], refused: list[str]
+) -> None:
+    provider = VendorProvider(vendor)
+    assert {kind: provider.refuses(model, kind) for kind in taken} == dict.fromkeys(taken, False)
+    assert {kind: provider.refuses(model, kind) for kind in refused} == dict.fromkeys(refused, True)
+
+
+@pytest.mark.parametrize(
+    ("model", "file"),
+    [
+        ("anthropic:claude-sonnet-5", File.from_bytes(WAV, name="a.wav")),
+        ("groq:llama-3.3-70b-versatile", File.from_bytes(PNG, name="a.png")),
+        ("xai:grok-3", File.from_bytes(PDF, name="a.pdf")),
+    ],
+)
+async def test_a_run_with_such_a_file_is_refused_by_name_before_its_first_event(
+    model: str, file: Any
+) -> None:
+    agent = Agent("seer", model=model)
+    async with Runtime.open("memory://", registry=Registry(agents=[agent])) as rt:
+        with pytest.raises(ConfigError, match=f"the model '{model}' does not take .*: a[.]"):
+            await rt.start(agent, ["What is it?", file])
+        assert [run async for run in rt.list_runs()] == []
+
+
+def picture() -> FilePart:
+    return FilePart(media_type="image/png", artifact="a" * 64, bytes=len(PNG))
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model", "tokens"),
+    [
+        ("anthropic", "claude-sonnet-5", 1399),
+        ("bedrock", "eu.anthropic.claude-sonnet-4", 1399),
+        ("openrouter", "anthropic/claude-sonnet-5", 1399),
+        ("google", "gemini-2.5-pro", 1032),
+        ("google", "gemini-3-pro", 1120),
+        ("openrouter", "google/gemini-2.5-pro", 1032),
+        ("azure", "gpt-4o", 765),
+        ("mistral", "pixtral-12b", None),
+    ],
+)
+def test_a_picture_takes_what_the_maker_of_the_model_says(
+    vendor: str, model: str, tokens: int | None
+) -> None:
+    assert VendorProvider(vendor).file_tokens(model, picture(), PNG) == tokens
+
+
+def test_a_second_of_sound_takes_thirty_two_tokens_of_gemini() -> None:
+    wav = (
+        b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0" + (8000).to_bytes(4, "little") * 2 + bytes(80_000 - 32)
+    )
+    sound = FilePart(media_type="audio/wav", artifact="a" * 64, bytes=len(wav))
+    assert google_tokens("gemini-3-pro", sound, wav) == 320
+    mp3 = FilePart(media_type="audio/mpeg", artifact="a" * 64, bytes=160_000)
+    assert google_tokens("gemini-3-pro", mp3, bytes(160_000)) == 320
+
+
+def test_a_large_picture_for_an_unknown_model_does_not_fill_its_window() -> None:
+    large = FilePart(media_type="image/png", artifact="a" * 64, bytes=1_000_000)
+    assert file_tokens(large) == IMAGE_TOKENS_MAX
+    assert file_tokens(FilePart(media_type="image/png", artifact="a" * 64, bytes=400)) == 100
+    assert file_tokens(FilePart(media_type="application/pdf", artifact="a" * 64, bytes=1_000_000)) == 250_000
