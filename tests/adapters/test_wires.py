@@ -25,6 +25,7 @@ from foldlog.runtime.ports.models import (
     TextDelta,
     TransientModelError,
 )
+from pydantic import BaseModel
 
 from ..fakes import anthropic_server, gemini_server
 from ..fakes.openai_server import Call, Reply
@@ -453,6 +454,49 @@ async def test_a_file_with_a_url_is_fetched_by_the_vendor_or_refused():
     assert not server.requests
 
 
+MADE = Reply(text=("Here: ",), calls=(Call(id="call_a", name="search", arguments=('{"q":"a"}',)),))
+
+
+async def test_a_picture_that_gemini_makes_is_an_artifact_and_goes_back_where_it_was():
+    wire = WIRES["google"]
+    first, *rest = wire.events(wire.model, MADE)
+    signed = base64.b64encode(b"signed").decode()
+    made = {"inlineData": {"mimeType": "image/png", "data": base64.b64encode(PNG).decode()}}
+    events = (first, gemini_server.chunk("m", made | {"thoughtSignature": signed}), *rest)
+    agent = Agent("painter", model=f"google:{wire.model}", tools=[search])
+    async with (
+        wire.served(Reply(events=events), Reply(text=("Done",))) as (server, provider),
+        Runtime.open("memory://", registry=Registry(providers={"google": provider})) as runtime,
+    ):
+        run = await runtime.start(agent, "Paint a cat.")
+        assert (await run.result(timeout_s=30)).output == "Done"
+        (file,) = [event async for event in run.stream() if event.type == "file"]
+        assert (file.media_type, file.artifact, file.bytes) == ("image/png", sha256_hex(PNG), len(PNG))
+        assert await runtime.log.artifacts.get(file.artifact) == PNG
+    parts = server.requests[1].body["contents"][1]["parts"]
+    assert [sorted(part) for part in parts] == [
+        ["text"],
+        ["inlineData", "thoughtSignature"],
+        ["functionCall"],
+    ]
+    assert base64.b64decode(parts[1]["inlineData"]["data"].replace("-", "+").replace("_", "/")) == PNG
+
+
+async def test_a_picture_that_another_model_made_follows_as_one_of_the_user():
+    wire = WIRES["anthropic"]
+    made = FilePart(media_type="image/png", name="cat.png", artifact=sha256_hex(PNG), bytes=len(PNG))
+    messages = (
+        Message(role="user", content="Paint a cat."),
+        Message(role="assistant", content="Here:", parts=(TextPart(text="Here:"), made)),
+        Message(role="user", content="What is it?"),
+    )
+    async with wire.served(Reply(text=("A cat",))) as (server, provider):
+        await wire.answer(provider, messages=messages, read_artifact=read)
+    asked = server.requests[0].body["messages"]
+    assert [message["role"] for message in asked] == ["user", "assistant", "user"]
+    assert [block["type"] for block in asked[2]["content"]] == ["text", "image", "text"]
+
+
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
@@ -540,6 +584,41 @@ async def test_an_output_schema_reaches_the_models_that_take_one():
     assert body["output_config"]["format"]["type"] == "json_schema"
     body, _ = await sent_with(WIRES["google"], ModelSettings(), output_schema=schema, tools=())
     assert body["generationConfig"]["responseMimeType"] == "application/json"
+
+
+class Pair(BaseModel):
+    name: str
+    age: int | None = None
+
+
+OUTPUTS: list[tuple[Any, str, Any]] = [
+    (list[int], '{"response": [1, 2]}', [1, 2]),
+    (int | str, '{"response": "four"}', "four"),
+    (bool, '{"response": true}', True),
+    (Pair, '{"name": "Ann", "age": null}', Pair(name="Ann")),
+    (list[Pair], '{"response": [{"name": "Ann", "age": 4}]}', [Pair(name="Ann", age=4)]),
+]
+
+
+@of_vendors
+@pytest.mark.parametrize(("output_type", "said", "output"), OUTPUTS)
+async def test_an_output_of_any_type_is_asked_for_as_an_object(
+    wire: Wire, output_type: Any, said: str, output: Any
+):
+    agent = Agent("typed", model=f"{wire.name}:{wire.model}", output_type=output_type)
+    async with (
+        wire.served(Reply(text=(said,))) as (server, provider),
+        Runtime.open("memory://", registry=Registry(providers={wire.name: provider})) as runtime,
+    ):
+        assert (await runtime.run(agent, "Who?")).output == output
+    body = server.requests[0].body
+    if wire.name == "anthropic":
+        schema = body["output_config"]["format"]["schema"]
+        assert schema["additionalProperties"] is False
+    else:
+        schema = body["generationConfig"]["responseJsonSchema"]
+    assert schema["type"] == "object"
+    assert set(schema["properties"]) == ({"name", "age"} if output_type is Pair else {"response"})
 
 
 # --- from one vendor to another ---------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....eventlog.parts import FilePart, Part, TextPart, files_of
 from ....projections.messages import Message
+from ....runtime.ports.json_schema import for_provider
 from ....runtime.ports.models import InvalidRequest, ModelRequest, NativeTool
 from ..openai.chat import arguments_json
 from ..openai.content import as_text, with_files_behind
@@ -165,7 +166,9 @@ def parameters(request: ModelRequest, profile: Mapping[str, Any]) -> ModelReques
     native = list(map(_native_tool, request.native_tools))
     if request.output_schema is None:
         return ModelRequestParameters(function_tools=tools, native_tools=native)
-    shape = OutputObjectDefinition(json_schema=request.output_schema, name="output")
+    wanted, strict = for_provider(request.output_schema)
+    # Without a strict form the vendor is not told that there is none: Anthropic has no other.
+    shape = OutputObjectDefinition(json_schema=wanted, name="output", strict=True if strict else None)
     return ModelRequestParameters(
         function_tools=tools,
         native_tools=native,
