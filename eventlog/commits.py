@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .errors import LogCorrupted
-from .events import Event, StoredEvent, Unknown
+from .errors import LogCorrupted, RunGone
+from .events import Buried, Event, StoredEvent, Unknown
 from .ports import Stored, Subject
 from .upcasters import UPCASTERS, VERSION, Upcasters
 
@@ -98,6 +98,7 @@ class Head(msgspec.Struct, frozen=True):
 ORIGIN = Head()
 """The head of a subject that does not exist."""
 
+_TOMBSTONE = b'{"type":"buried"'
 _SUM_DIGITS = 16
 _SUM_KEY = b',"sum":"'
 _SUM_BYTES = len(_SUM_KEY) + _SUM_DIGITS + 2
@@ -201,15 +202,42 @@ def _event(event: dict[str, Any]) -> StoredEvent | Unknown:
     return result
 
 
-def verify(stored: Stored, head: Head) -> Recorded:
-    """Decode a commit and check that it is the one that follows `head`. Raises `LogCorrupted`."""
+def verify(stored: Stored, head: Head, *, tombstones: bool = False) -> Recorded:
+    """Decode a commit and check that it is the one that follows `head`. Raises `LogCorrupted`.
+
+    A tombstone (`Buried`) follows any earlier head, because it stands for what was erased before it. It raises
+    `RunGone`, so that no reader takes it for a run without events; `tombstones` is for readers that know them.
+    """
     try:
         digest = _checked_digest(stored.data)
         commit = _decoded(stored.data)
     except ValueError as error:
         raise _unreadable(stored, head, error) from error
-    _check_place(stored, head, commit)
+    buried = tombstone_in(commit)
+    _check_place(stored, head, commit, buried=buried is not None)
+    if buried is not None and not tombstones:
+        raise gone(commit, buried)
     return Recorded(stored.subject, stored.position, commit, digest)
+
+
+def before(stored: Stored) -> Head:
+    """Return the head that the commit follows by its own account, to verify it alone."""
+    try:
+        commit = decode(stored.data)
+    except ValueError:
+        return Head()  # unreadable: `verify` raises the error for that
+    return Head(rev=commit.rev - 1, digest=commit.prev)
+
+
+def tombstone_in(commit: Commit) -> Buried | None:
+    """Return the tombstone that the commit is, if it is one."""
+    last = commit.events[-1] if commit.events else None
+    return last if type(last) is Buried else None
+
+
+def gone(commit: Commit, buried: Buried, run: str = "") -> RunGone:
+    """Return the error of a run, the root or one below it, whose family was erased."""
+    return RunGone(run or commit.run, buried.how, commit.at, buried.url, buried.by, buried.reason)
 
 
 async def verified(commits: AsyncIterator[Stored], head: Head) -> AsyncIterator[Recorded]:
@@ -237,6 +265,8 @@ def _next(stored: Stored, head: Head) -> Recorded | None:
         return None
     if commit.rev != head.rev + 1 or commit.prev != head.digest or commit.run != stored.subject.id:
         return None
+    if tombstone_in(commit) is not None:
+        return None
     return Recorded(stored.subject, stored.position, commit, digest_of_bytes(stored.data))
 
 
@@ -247,6 +277,8 @@ def verify_envelope(stored: Stored, head: Head) -> tuple[Envelope, Head]:
         envelope = _ENVELOPE_DECODER.decode(stored.data)
     except (ValueError, msgspec.MsgspecError) as error:
         raise _unreadable(stored, head, error) from error
+    if len(envelope.events) == 1 and bytes(envelope.events[0]).startswith(_TOMBSTONE):
+        verify(stored, head)
     _check_place(stored, head, envelope)
     last = envelope.rev + len(envelope.events) - 1
     return envelope, Head(stored.position, last, digest)
@@ -258,10 +290,12 @@ def _unreadable(stored: Stored, head: Head, error: Exception) -> LogCorrupted:
     )
 
 
-def _check_place(stored: Stored, head: Head, commit: Commit | Envelope) -> None:
+def _check_place(stored: Stored, head: Head, commit: Commit | Envelope, *, buried: bool = False) -> None:
     run, rev = stored.subject.id, head.rev + 1
     if commit.run != run:
         raise LogCorrupted(run, rev, f"the stored commit belongs to run {commit.run}")
+    if buried and commit.rev > rev:
+        return
     if commit.rev != rev:
         raise LogCorrupted(
             run, rev, f"the next stored commit begins at revision {commit.rev}, so commits are missing"
@@ -271,18 +305,21 @@ def _check_place(stored: Stored, head: Head, commit: Commit | Envelope) -> None:
 
 
 class Chain:
-    """Verifies the commits of many subjects, each from a known head or from its beginning."""
+    """Verifies the commits of many subjects, each from a known head or from its beginning.
 
-    def __init__(self, heads: dict[Subject, Head] | None = None) -> None:
-        self._heads = dict(heads or {})
+    `tombstones` as for `verify`.
+    """
+
+    def __init__(self, heads: dict[Subject, Head] | None = None, *, tombstones: bool = False) -> None:
+        self._heads, self._tombstones = dict(heads or {}), tombstones
 
     def head(self, subject: Subject) -> Head:
         """Return the head of the last verified commit."""
         return self._heads.get(subject, ORIGIN)
 
     def verify(self, stored: Stored) -> Recorded:
-        """Verify the next commit of its subject. Raises `LogCorrupted`."""
-        recorded = verify(stored, self.head(stored.subject))
+        """Verify the next commit of its subject. Raises `LogCorrupted`, `RunGone`."""
+        recorded = verify(stored, self.head(stored.subject), tombstones=self._tombstones)
         self._heads[stored.subject] = head_of(recorded)
         return recorded
 

@@ -14,10 +14,12 @@ FoldlogError                    catch this to catch every error of foldlog
 │   └── ArchiveCorrupted        the export is damaged at the named line: use another copy
 ├── PayloadTooLarge             make the input smaller, or store it as an artifact
 ├── RunNotFound                 no run has this id in this namespace
-│   └── RunPurged               the run has been purged; its idempotency key stays taken
+│   ├── RunPurged               the run has been purged; its idempotency key stays taken
+│   └── RunGone                 the run was deleted or archived on purpose (how, at, url); its key stays taken
 ├── ScheduleNotFound            no schedule has this name in this namespace
 ├── RunConflict                 the id or idempotency key belongs to a run with another input (run_id)
 ├── RunFinished                 the run is over: start a new one
+├── RunOpen                     the run is not over: wait for its end, or cancel it, before you erase it (run_id)
 ├── SessionBusy                 a run of the session is open: wait for its end, or cancel it
 ├── RunFailed                   the run ended with an error (error_type, message, usage, steps)
 ├── RunCancelled                the run was cancelled (reason)
@@ -31,6 +33,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 
@@ -207,6 +210,24 @@ class ScheduleNotFound(FoldlogError):
     """There is no schedule of this name in the namespace."""
 
 
+class RunGone(RunNotFound):
+    """The run was deleted, or archived, after its end. Nothing is lost, and it never runs again.
+
+    Attributes: `run_id`, `how` (deleted, archived), `at` (Unix seconds), `url` of the archive, `by`, `reason`.
+    """
+
+    def __init__(
+        self, run_id: str, how: str, at: float, url: str = "", by: str = "", reason: str = ""
+    ) -> None:
+        when = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        author = f" by {by}" if by else ""
+        why = f" ({reason})" if reason else ""
+        where = f": its copy is {url}" if url else ""
+        super().__init__(f"run {run_id} was {how} on {when}{author}{why}{where}")
+        self.run_id, self.how, self.at, self.url = run_id, how, at, url
+        self.by, self.reason = by, reason
+
+
 class RunConflict(FoldlogError):
     """The run id or idempotency key is taken by a run with another agent or input. Attribute: `run_id` of that run."""
 
@@ -217,6 +238,14 @@ class RunConflict(FoldlogError):
 
 class RunFinished(FoldlogError):
     """The run is over; the command came too late."""
+
+
+class RunOpen(FoldlogError):
+    """The run, or one below it, is not over, so that it cannot be erased. Attribute: `run_id`."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} is open: wait for its end, or cancel it, before its family is erased")
+        self.run_id = run_id
 
 
 class SessionBusy(FoldlogError):

@@ -1129,6 +1129,26 @@ class ScheduleUpdated(EventFields, frozen=True, kw_only=True, tag="schedule_upda
     by: str = ""
 
 
+class Buried(EventFields, frozen=True, kw_only=True, tag="buried"):
+    """The family of this root run was erased. It is the run's last commit for ever, and soon its only one.
+
+    `how`: deleted, or archived at `url`. `revisions` counts those of the run before it, `digest` is the SHA-256 of the
+    family (docs/reference/log.md#tombstones). `row` is the run's row in the run list, without texts and with the totals
+    of its family, `members` are the runs below it. `key` is the subject of its idempotency key, if it has one.
+    """
+
+    type: ClassVar[Literal["buried"]] = "buried"
+    how: Literal["deleted", "archived"]
+    url: str = ""
+    by: str = ""
+    reason: str = ""
+    revisions: int
+    digest: str
+    row: dict[str, Json] = {}
+    members: list[str] = []
+    key: str = ""
+
+
 class Unknown(EventFields, frozen=True, kw_only=True, tag="unknown"):
     """An event of a newer writer: kept as it is, never interpreted."""
 
@@ -1206,6 +1226,7 @@ Engine = (
     | PolicyUpdated
     | SlotsUpdated
     | ScheduleUpdated
+    | Buried
 )
 Draft = TextReset | ToolCallDelta
 StoredEvent = Observable | Engine

@@ -45,7 +45,7 @@ from .events import (
     Unknown,
     WaitEnded,
 )
-from .ports import Artifacts
+from .ports import FamilyArtifacts
 
 FIELD_BYTES_MAX = 32 * 1024
 """The largest size of an encoded value that stays in its event."""
@@ -111,7 +111,7 @@ def has_references(events: Iterable[Event]) -> bool:
     return False
 
 
-async def spill(events: Sequence[E], artifacts: Artifacts) -> Sequence[E]:
+async def spill(events: Sequence[E], artifacts: FamilyArtifacts) -> Sequence[E]:
     """Store large values in `artifacts`, and return the events with references in their place.
 
     Returns the same sequence object if there are none.
@@ -136,7 +136,7 @@ def references(events: Iterable[Event]) -> Iterator[str]:
 
 
 async def put_aside(
-    events: Sequence[StoredEvent], size_bytes_max: int, artifacts: Artifacts
+    events: Sequence[StoredEvent], size_bytes_max: int, artifacts: FamilyArtifacts
 ) -> Sequence[StoredEvent]:
     """Offload the largest of these events (results of `spill`) until the rest fits into `size_bytes_max`.
 
@@ -152,7 +152,7 @@ async def put_aside(
     return kept
 
 
-async def _aside(event: StoredEvent, artifacts: Artifacts) -> StoredEvent:
+async def _aside(event: StoredEvent, artifacts: FamilyArtifacts) -> StoredEvent:
     """Offload the value of an event, or the whole event if it has none."""
     if type(event) in OUTLINES:
         return await _whole_aside(event, artifacts)
@@ -167,7 +167,7 @@ async def _aside(event: StoredEvent, artifacts: Artifacts) -> StoredEvent:
     )
 
 
-async def _whole_aside(event: StoredEvent, artifacts: Artifacts) -> Offloaded:
+async def _whole_aside(event: StoredEvent, artifacts: FamilyArtifacts) -> Offloaded:
     data = _ENCODER.encode(event)
     return Offloaded(
         agent=event.agent,
@@ -202,14 +202,16 @@ def _looks_reserved(value: dict[str, Any]) -> bool:
     return _REFERENCE in value or _VALUE in value
 
 
-async def _shrink(value: Any, artifacts: Artifacts) -> Any:
+async def _shrink(value: Any, artifacts: FamilyArtifacts) -> Any:
     data = _ENCODER.encode(value)
     if len(data) <= FIELD_BYTES_MAX:
         return {_VALUE: value}
     return {_REFERENCE: await artifacts.put(data), _SIZE: len(data)}
 
 
-async def restore(events: Sequence[E], artifacts: Artifacts, *, run: str = "", rev: int = 0) -> Sequence[E]:
+async def restore(
+    events: Sequence[E], artifacts: FamilyArtifacts, *, run: str = "", rev: int = 0
+) -> Sequence[E]:
     """Return the events as they were before `spill`; the same sequence object if nothing was offloaded.
 
     `run` and `rev` (of the first event) locate the events in errors. Raises `LogCorrupted` for an artifact that is
@@ -228,7 +230,7 @@ async def restore(events: Sequence[E], artifacts: Artifacts, *, run: str = "", r
     return [changed.get(index, event) for index, event in enumerate(events)] if changed else events
 
 
-async def _whole(event: Offloaded, artifacts: Artifacts, where: tuple[str, int]) -> StoredEvent:
+async def _whole(event: Offloaded, artifacts: FamilyArtifacts, where: tuple[str, int]) -> StoredEvent:
     """Return an event that was offloaded completely."""
     whole: StoredEvent = await _read(event.artifact, artifacts, where, _STORED.decode)
     return in_place_of(event, whole)
@@ -260,13 +262,15 @@ def in_place_of(event: Event, whole: W) -> W:
     )
 
 
-async def _grow(value: dict[str, Any], artifacts: Artifacts, where: tuple[str, int]) -> Any:
+async def _grow(value: dict[str, Any], artifacts: FamilyArtifacts, where: tuple[str, int]) -> Any:
     if value.keys() == {_VALUE}:
         return value[_VALUE]
     return await _read(str(value.get(_REFERENCE)), artifacts, where, msgspec.json.decode)
 
 
-async def _read(digest: str, artifacts: Artifacts, where: tuple[str, int], decode: Callable[[bytes], T]) -> T:
+async def _read(
+    digest: str, artifacts: FamilyArtifacts, where: tuple[str, int], decode: Callable[[bytes], T]
+) -> T:
     try:
         return decode(await artifacts.get(digest))
     except KeyError:

@@ -14,7 +14,7 @@ say so. `eventlog.conformance` has a conformance suite for each port.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
@@ -53,6 +53,9 @@ class Shard(msgspec.Struct, frozen=True):
 
 
 Selector = Subject | Family | Shard
+
+REGISTERS: tuple[RegisterKind, ...] = ("key", "breaker", "slots", "sched")
+"""The registers whose last commit is their whole value; of a lane it is the queue alone."""
 
 
 class At(msgspec.Struct, frozen=True):
@@ -167,6 +170,21 @@ class EventLog(Protocol):
         """Return the subject of a run by its id; None if the shard has no such run."""
         ...
 
+    async def purge(self, below: Mapping[Subject, int]) -> None:
+        """Remove all commits of subjects below a position.
+
+        The others stay where they are, so that an append still expects the last position. Not all at once: a reader may
+        see some of them gone and others not. Idempotent.
+        """
+        ...
+
+    async def sweep(self) -> int:
+        """Remove all commits of keys, breakers, slots and schedules but the last of each; return their number.
+
+        The last commit of such a subject is its whole value (W53).
+        """
+        ...
+
     def follow(self, selector: Selector, after: int = 0, *, to_end: bool = False) -> AsyncIterator[Stored]:
         """Yield every commit after `after`, stored or still to come, once and in order, until the iterator is closed.
 
@@ -205,6 +223,10 @@ class Wakeups(Protocol):
 
     async def extend(self, token: str) -> None:
         """Send a heartbeat: restart the time after which the wake-up is redelivered."""
+        ...
+
+    async def sweep(self) -> int:
+        """Remove wake-ups that are acknowledged, with all before them, and return their number (W16, W53)."""
         ...
 
 
@@ -296,9 +318,13 @@ class Drafts(Protocol):
         """Yield the recent pieces of the family, then new ones. Pieces published after entering are not missed."""
         ...
 
+    async def purge(self, root: str) -> None:
+        """Remove the recent pieces of the family. Idempotent."""
+        ...
 
-class Artifacts(Protocol):
-    """Bytes under the SHA-256 of their content (hex)."""
+
+class FamilyArtifacts(Protocol):
+    """The artifacts of one family: bytes under the SHA-256 of their content (hex)."""
 
     async def put(self, data: bytes) -> str:
         """Store the bytes and return their digest. Idempotent."""
@@ -306,6 +332,25 @@ class Artifacts(Protocol):
 
     async def get(self, digest: str) -> bytes:
         """Return the bytes. Raises `LogCorrupted` if they do not match the digest, `KeyError` if there are none."""
+        ...
+
+
+class Artifacts(Protocol):
+    """Bytes below the root run that refers to them, so that a family is erased without counting references."""
+
+    def of(self, root: str) -> FamilyArtifacts:
+        """Return the artifacts of the family of `root`."""
+        ...
+
+    async def find(self, digest: str) -> bytes:
+        """Return the bytes, whatever family has them; raises what `FamilyArtifacts.get` raises.
+
+        The cost grows with the number of families: for what a run takes over from another, not for its own.
+        """
+        ...
+
+    async def purge(self, root: str) -> None:
+        """Remove all artifacts of a family. Idempotent."""
         ...
 
 
@@ -318,6 +363,10 @@ class Snapshots(Protocol):
 
     async def get(self, run: str) -> bytes | None:
         """Return the last value; None if there is none or it is incomplete. The cost depends only on its size."""
+        ...
+
+    async def purge(self, run: str) -> None:
+        """Remove the value of the run. Idempotent."""
         ...
 
 

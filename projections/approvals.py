@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..eventlog.commits import Recorded
+from ..eventlog.commits import Recorded, tombstone_in
 from ..eventlog.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -72,6 +72,8 @@ class Approvals:
 
     def evolve(self, row: RunApprovals | None, recorded: Recorded) -> RunApprovals | None:
         """Fold a run's next commit; a run without approvals has no row."""
+        if tombstone_in(recorded.commit) is not None:
+            return None
         before = row.approvals if row is not None else ()
         after = before
         for event in recorded.commit.events:

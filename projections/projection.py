@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from ..eventlog.commits import Recorded
+from ..eventlog.commits import Recorded, tombstone_in
 
 Value = str | int | float | None
 """A value of an indexed column."""
@@ -47,7 +47,10 @@ class Projection(Protocol[RowT]):
         ...
 
     def evolve(self, row: RowT | None, recorded: Recorded) -> RowT | None:
-        """Fold a run's next commit; None means no row. Never raises for a verified commit."""
+        """Fold a run's next commit; None means no row. Never raises for a verified commit.
+
+        A tombstone ends the rows of the runs below its run without this.
+        """
         ...
 
     def index(self, row: RowT) -> tuple[Value, ...]:
@@ -62,4 +65,9 @@ def fold(projection: Projection[RowT], commits: Iterable[Recorded]) -> dict[str,
         row = projection.evolve(rows.get(recorded.commit.run), recorded)
         if row is not None:
             rows[recorded.commit.run] = row
+        elif recorded.commit.run in rows:
+            del rows[recorded.commit.run]
+        tombstone = tombstone_in(recorded.commit)
+        for member in tombstone.members if tombstone is not None else ():
+            rows.pop(member, None)
     return rows

@@ -19,7 +19,7 @@ import msgspec
 from anyio.lowlevel import checkpoint
 from typing_extensions import Unpack
 
-from ..eventlog.commits import Head, digest_of_bytes, head_of, verify
+from ..eventlog.commits import Head, Recorded, decode, digest_of_bytes, head_of, tombstone_in, verify
 from ..eventlog.errors import ConfigError, LogCorrupted, RunNotFound
 from ..eventlog.ports import Log, Shard, Stored, Subject
 from .approvals import ApprovalRow, Approvals, RunApprovals
@@ -133,9 +133,11 @@ class Projector:
         async for stored in self.log.events.read(Shard(shard), after=max(0, at.head.position - 1)):
             if not found:
                 found = _is_last(stored, at)
+                if found:
+                    continue
+                found = await self._was_erased(shard, at)
                 if not found:
                     return False
-                continue
             chunk.append(stored)
             if len(chunk) == CHUNK_COMMITS:
                 if not self._fold(shard, position, chunk):
@@ -143,6 +145,17 @@ class Projector:
                 position, chunk = stored.position, []
                 await checkpoint()
         return found and self._fold(shard, position, chunk)
+
+    async def _was_erased(self, shard: int, at: Checkpoint) -> bool:
+        """Return whether the checkpoint's commit is missing because its family was erased: a tombstone follows it."""
+        async for stored in self.log.events.read(Shard(shard), after=at.head.position):
+            if b'"buried"' not in stored.data:
+                continue
+            commit = decode(stored.data)
+            tombstone = tombstone_in(commit)
+            if tombstone is not None and at.run in {commit.run, *tombstone.members}:
+                return True
+        return False
 
     async def _follow_shard(self, shard: int) -> None:
         while True:
@@ -164,20 +177,28 @@ class Projector:
         with self.rows.transaction():
             reached = self.rows.checkpoint(shard).head.position
             fresh = [stored for stored in commits if stored.position > reached]
-            if reached >= after and fresh:
-                self._fold_fresh(fresh)
+            erases = reached >= after and bool(fresh) and self._fold_fresh(fresh)
+        if erases:
+            self.rows.forget()
         self._tell({stored.subject.id for stored in commits})  # other processes may have folded them
         return reached >= after
 
-    def _fold_fresh(self, commits: Sequence[Stored]) -> None:
+    def _fold_fresh(self, commits: Sequence[Stored]) -> bool:
+        """Fold the commits; return whether rows were erased."""
+        erased_any = False
         heads: dict[Subject, Head] = {}
         rows: dict[tuple[int, str], msgspec.Struct | None] = {}
         for stored in commits:
-            recorded = verify(stored, heads.get(stored.subject) or self.rows.head(stored.subject))
+            head = heads.get(stored.subject) or self.rows.head(stored.subject)
+            recorded = verify(stored, head, tombstones=True)
             heads[stored.subject] = head_of(recorded)
             for number, projection in enumerate(self.projections):
                 key = number, recorded.commit.run
                 row = rows[key] if key in rows else self.rows.get(projection, recorded.commit.run)
+                for erased in _erased_by(recorded):
+                    erased_any = True
+                    rows.pop((number, erased), None)
+                    self.rows.remove(projection, erased)
                 rows[key] = projection.evolve(row, recorded)
         for (number, run), row in rows.items():
             if row is not None:
@@ -185,6 +206,13 @@ class Projector:
         for subject, head in heads.items():
             self.rows.put_head(subject, head)
         self.rows.put_checkpoint(commits[-1].subject, heads[commits[-1].subject])
+        return erased_any
+
+
+def _erased_by(recorded: Recorded) -> tuple[str, ...]:
+    """Return the runs of which the commit erases the rows, to be replaced for its own run."""
+    tombstone = tombstone_in(recorded.commit)
+    return () if tombstone is None else (recorded.commit.run, *tombstone.members)
 
 
 class _Changes:
@@ -240,6 +268,7 @@ class RunFilters(TypedDict, total=False):
     """A selection of runs by the columns of `RunRow`; a filter that is None selects nothing.
 
     - `text`: the input's first line, or the id, contains it.
+    - `buried`: True for those that were deleted or archived only, False for the others only.
     - `children`: False for runs without a parent only.
     - `since`, `until`: Unix seconds of the submission; `until` is exclusive.
     - `metadata`: names of metadata, nested ones with dots (`memory.scope.user_id`), with their values; a value that is
@@ -261,6 +290,7 @@ class RunFilters(TypedDict, total=False):
     forked_from: str | None
     text: str | None
     children: bool
+    buried: bool
     since: float | None
     until: float | None
     metadata: Mapping[str, str] | None
@@ -270,6 +300,9 @@ def _where(filters: RunFilters) -> Where:
     """Return the condition for all filters but `metadata`. Raises `ConfigError` for an unknown status."""
     given: dict[str, Any] = {name: value for name, value in filters.items() if value is not None}
     text, since, until = given.pop("text", None), given.pop("since", None), given.pop("until", None)
+    buried = given.pop("buried", None)
+    if buried is False:
+        given["buried"] = ""
     if not given.pop("children", True):
         given["parent"] = None
     if given.get("status", "queued") not in get_args(RunListStatus):
@@ -277,7 +310,7 @@ def _where(filters: RunFilters) -> Where:
         raise ConfigError(f"unknown status {given['status']!r}; known: {known}")
     return Where(
         given,
-        at_least={} if since is None else {"submitted_at": since},
+        at_least=({} if since is None else {"submitted_at": since}) | ({"buried": "a"} if buried else {}),
         below={} if until is None else {"submitted_at": until},
         holding={} if text is None else {"input": text, "key": text},
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Literal
 
 import msgspec
 
-from ..eventlog.commits import Recorded
+from ..eventlog.commits import Recorded, tombstone_in
 from ..eventlog.events import (
     TERMINAL_STATUSES,
     ApprovalRequested,
     ApprovalResolved,
     ApprovalRevoked,
+    Buried,
     CancelRequested,
     Claimed,
     Error,
@@ -73,6 +75,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
       or ends. `takeovers` counts claims that ended an earlier claim which still held.
     - `revision`, `digest` and `position` are those of the last folded commit.
     - `trigger` is what started the run.
+    - `buried` is empty, or how the family was erased: deleted, or archived at `url`. Such a row has the totals of its
+      family, and no texts.
     - `forked_from` and `forked_at` are the run and revision from which a fork was made; its shared history counts as
       its own.
     """
@@ -112,6 +116,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     revision: int = 0
     digest: str = ""
     position: int = 0
+    buried: Literal["", "deleted", "archived"] = ""
+    url: str = ""
 
     @property
     def over(self) -> bool:
@@ -123,7 +129,7 @@ class RunList:
     """The projection for the run list."""
 
     name = "runs"
-    version = 7
+    version = 9
     row = RunRow
     columns = (
         "root_id",
@@ -142,6 +148,7 @@ class RunList:
         "submitted_at",
         "updated_at",
         "input",
+        "buried",
         BACKWARDS,
     )
     indexes = (
@@ -171,6 +178,9 @@ class RunList:
             submitted_at=commit.at,
             updated_at=commit.at,
         )
+        tombstone = tombstone_in(commit)
+        if tombstone is not None:
+            return tombstone_row(after, tombstone, recorded)
         for event in commit.events:
             if not event.agent_path:  # else it was forwarded from an inner agent, and changes nothing here
                 after = _evolve(after, event)
@@ -186,6 +196,25 @@ class RunList:
     def index(self, row: RunRow) -> tuple[Value, ...]:
         """Return the values of `columns`."""
         return *(getattr(row, name) for name in self.columns[:-1]), row.run_id[::-1]
+
+
+def tombstone_row(row: RunRow, event: Buried, recorded: Recorded) -> RunRow:
+    """Return the row that a tombstone holds, or what is left of the row without texts if it holds none."""
+    with contextlib.suppress(msgspec.ValidationError):
+        row = msgspec.convert({**msgspec.to_builtins(row), **event.row}, RunRow)
+    return msgspec.structs.replace(
+        row,
+        input="",
+        metadata={},
+        error="",
+        reason=event.how,
+        waiting_for=None,
+        revision=recorded.last_rev,
+        digest=recorded.digest,
+        position=recorded.position,
+        buried=event.how,
+        url=event.url,
+    )
 
 
 def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901, PLR0912 - one case each

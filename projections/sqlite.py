@@ -97,6 +97,7 @@ class RowStore:
             if self._path is not None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
             db = sqlite3.connect(self._path or ":memory:", timeout=LOCK_WAIT_S, isolation_level=None)
+            db.execute("PRAGMA secure_delete = ON")  # what is erased must not stay in free pages
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(f"the projections' file {self._path} cannot be opened: {error}") from error
         return db
@@ -204,6 +205,15 @@ class RowStore:
         values = (key, _ENCODER.encode(row), *projection.index(row))
         marks = ", ".join("?" * len(values))
         self._db.execute(f"INSERT OR REPLACE INTO {_table(projection)} VALUES ({marks})", values)  # noqa: S608
+
+    def remove(self, projection: Projection[Any], key: str) -> None:
+        """Delete a row, and overwrite its bytes in the file; within a transaction."""
+        self._db.execute(f"DELETE FROM {_table(projection)} WHERE key = ?", (key,))  # noqa: S608
+
+    def forget(self) -> None:
+        """Take what was overwritten out of the write-ahead log, too; readers of other processes may delay it."""
+        with self._guarded():
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def put_head(self, subject: Subject, head: Head) -> None:
         """Store the last folded commit of a subject; within a transaction."""

@@ -28,17 +28,21 @@ class GivenContent(msgspec.Struct, frozen=True):
     data: Mapping[str, bytes] = {}
     known: tuple[str, ...] = ()
 
-    async def store(self, log: Log) -> None:
-        """Store the files in the log. Raises `ConfigError` for a named artifact that the log does not have."""
+    async def store(self, log: Log, root: str) -> None:
+        """Store the files below the root run; a named artifact may be of any family.
+
+        Raises `ConfigError` for a named artifact that the log does not have.
+        """
+        artifacts = log.artifacts.of(root)
         for artifact in self.known:
             try:
-                await log.artifacts.get(artifact)
+                await artifacts.put(await log.artifacts.find(artifact))
             except KeyError:
                 raise ConfigError(
                     f"a message names the artifact {artifact}, which the log does not have"
                 ) from None
         for data in self.data.values():
-            await log.artifacts.put(data)
+            await artifacts.put(data)
 
 
 def read_content(

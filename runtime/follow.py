@@ -11,7 +11,17 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from ..eventlog.commits import Head, Recorded, as_read, cursor_of, decode, head_of, parse_cursor, verify
+from ..eventlog.commits import (
+    Head,
+    Recorded,
+    as_read,
+    before,
+    cursor_of,
+    head_of,
+    parse_cursor,
+    tombstone_in,
+    verify,
+)
 from ..eventlog.errors import ConfigError, FoldlogError
 from ..eventlog.events import Event, is_terminal
 from ..eventlog.ports import Log, Shard, Stored, Subject
@@ -67,21 +77,13 @@ def _verified(stored: Stored, heads: dict[Subject, Head]) -> Recorded:
     """Return the verified commit. The first one of a run that is read here is checked only against itself."""
     head = heads.get(stored.subject)
     if head is None:
-        head = _before(stored)
-    recorded = verify(stored, head)
-    if any(map(is_terminal, recorded.commit.events)):
+        head = before(stored)
+    recorded = verify(stored, head, tombstones=True)
+    if any(map(is_terminal, recorded.commit.events)) or tombstone_in(recorded.commit):
         heads.pop(stored.subject, None)
     else:
         heads[stored.subject] = head_of(recorded)
     return recorded
-
-
-def _before(stored: Stored) -> Head:
-    try:
-        commit = decode(stored.data)
-    except ValueError:
-        return Head()  # unreadable: `verify` raises the error for that
-    return Head(rev=commit.rev - 1, digest=commit.prev)
 
 
 def _events(recorded: Recorded) -> list[tuple[Event, ShardPlace]]:

@@ -20,6 +20,7 @@ from ..eventlog.errors import (
 from ..eventlog.events import DetailedEvent, ForkTools, Observable, StreamEvent, Submitted, Trigger
 from ..eventlog.names import (
     check_name,
+    run_subject,
     shard_in,
     shard_of,
 )
@@ -31,6 +32,7 @@ from .agents.agent import Agent
 from .agents.loop import RalphLoop
 from .agents.overrides import overridden
 from .agents.registry import Registry
+from .burying.options import EraseOptions, erase
 from .content import read_content
 from .core.answers import given_arguments, given_json
 from .core.commands import AnswerCallback, Resolve
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from ..projections.approvals import ApprovalRow
     from ..projections.projector import RunIndex
     from ..projections.run_list import RunRow
+    from .burying.erasure import Receipt
     from .triggers.schedules import Schedules
 
 
@@ -254,7 +257,7 @@ class Runtime:
         subject = place.subject
         if place.stored:
             await check_there(self.log, place)
-        await given.store(self.log)
+        await given.store(self.log, subject.root)
         await self._be_present(chosen)
         is_new = not place.stored and await chosen.submit(subject, place.submitted, agent)
         if not is_new:
@@ -338,7 +341,7 @@ class Runtime:
 
     async def _origin(self, run_id: str, at: int, archive: StoredRuns | None) -> Origin:
         if archive is not None:
-            return await read_archived(archive, run_id, at, self.log.artifacts)
+            return await read_archived(archive, run_id, at, self.log)
         return await read_origin(self.log, await self.locate(run_id), at)
 
     def _member(self, name: str) -> Runnable[Any] | None:
@@ -380,6 +383,29 @@ class Runtime:
             existing = state.submitted
             what = f"the run {subject.id} exists"
             refuse_other(agent_of(existing), existing.input_digest, submitted, subject.id, what)
+
+    # --- erasing ------------------------------------------------------------------------------------------------------
+
+    async def delete(
+        self, *run_ids: str, with_copies: bool = False, dry_run: bool = False, **options: Unpack[EraseOptions]
+    ) -> Receipt:
+        """Erase root runs that are over, with all runs below them, from the log; return the receipt.
+
+        Runs are given by their ids or selected by `user`, `session`, `agent` and `before`. What is erased is gone for
+        good: a tombstone stays, so that it is known how and when, its key starts nothing, and the run list has its
+        costs. `archive` is the URL of an archive that gets a copy first. `with_copies` erases forks and the runs that
+        remember it, too; `dry_run` only lists. Raises `RunOpen`, `RunNotFound` for runs given by their ids,
+        `ConfigError`, `ArchiveUnavailable`, `LogUnavailable`, `LogCorrupted`.
+        """
+        index, knowledge = await self.index(), self.registry.knowledge(self.log.namespace)
+        return await erase(
+            self.log, index, knowledge, run_ids, options, with_copies=with_copies, dry_run=dry_run
+        )
+
+    async def archive(self, *run_ids: str, to: str, **options: Unpack[EraseOptions]) -> Receipt:
+        """Move families out of the log into the archive at a URL, as `delete(..., archive=to)` does."""
+        chosen: EraseOptions = {**options, "archive": to}
+        return await self.delete(*run_ids, **chosen)
 
     # --- finding ------------------------------------------------------------------------------------------------------
 
@@ -500,7 +526,18 @@ class Runtime:
             found = await self.log.events.find(shard, run_id)
             if found is not None:
                 return found
+        await self._check_erased(run_id)
         raise RunNotFound(f"there is no run {run_id!r} in namespace {self.log.namespace!r}")
+
+    async def _check_erased(self, run_id: str) -> None:
+        """Raise `RunGone` for a run below a root that was erased: the id of a child begins with that of its root."""
+        from .burying.bury import gone_member
+
+        begin, _, below = run_id.rpartition("_")
+        for row in await (await self.index()).runs_named(begin) if begin and below else ():
+            root = run_subject(row.shard, row.root_id, row.root_id)
+            if row.buried and (error := await gone_member(self.log, root, run_id)) is not None:
+                raise error
 
     async def watch(self, run_id: str, news: Coroutine[Any, Any, object]) -> None:
         """Wait for news of a run; raise the error that stopped this process from driving it, if that comes first."""

@@ -51,14 +51,19 @@ async def files_of_run(runtime: Runtime, run_id: str) -> list[FoundFile]:
 
 async def _events(runtime: Runtime, run_id: str) -> AsyncIterator[Event]:
     """Yield the run's own events, without those of its children."""
-    async for stored in runtime.log.events.read(await runtime.locate(run_id)):
-        for event in await restore(decode(stored.data).events, runtime.log.artifacts):
+    subject = await runtime.locate(run_id)
+    artifacts = runtime.log.artifacts.of(subject.root)
+    async for stored in runtime.log.events.read(subject):
+        for event in await restore(decode(stored.data).events, artifacts):
             if not event.agent_path:
                 yield event
 
 
-async def written(runtime: Runtime, files: Iterable[FoundFile], directory: Path) -> list[FoundFile]:
+async def written(
+    runtime: Runtime, run_id: str, files: Iterable[FoundFile], directory: Path
+) -> list[FoundFile]:
     """Write the files, under their own names where these are free. Raises `ConfigError`."""
+    artifacts = runtime.log.artifacts.of((await runtime.locate(run_id)).root)
     done: list[FoundFile] = []
     taken: set[str] = set()
     for found in files:
@@ -66,7 +71,7 @@ async def written(runtime: Runtime, files: Iterable[FoundFile], directory: Path)
             done.append(found)
             continue
         try:
-            data = await runtime.log.artifacts.get(found.file.artifact)
+            data = await artifacts.get(found.file.artifact)
         except KeyError:
             raise ConfigError(f"the log no longer has the bytes of {found.file}") from None
         path = directory / _name(found.file, taken)

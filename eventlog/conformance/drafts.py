@@ -126,3 +126,16 @@ class DraftsSuite(Suite):
             published = await self.publish(log, root, *range(500))
             assert await self.characters(fast, 500) == published
             assert await self.characters(slow, 500) == published
+
+    async def test_a_late_reader_gets_nothing_of_what_was_purged(self, log: Log) -> None:
+        root, other = new_name("run"), new_name("run")
+        await self.publish(log, root, *range(5))
+        kept = await self.publish(log, other, *range(5))
+        async with log.drafts.follow(root) as pieces:  # the log has taken them in
+            assert len(await self.characters(pieces, 5)) == len(kept)
+        await log.drafts.purge(root)
+        async with log.drafts.follow(root) as pieces:
+            new = await self.publish(log, root, 5)
+            assert await self.characters(pieces, 1) == new
+        async with log.drafts.follow(other) as pieces:
+            assert await self.characters(pieces, 5) == kept

@@ -386,6 +386,59 @@ class EventLogSuite(Suite):
         assert read == (run.stored if self.durable else [])
         assert await everything(log.events.read(run.subject)) == run.stored
 
+    async def test_a_purge_takes_the_first_commits_and_the_others_stay_where_they_are(self, log: Log) -> None:
+        run, other = run_in(log), run_in(log)
+        for text in ("a", "b", "c"):
+            await run.append(text)
+            await other.append(text)
+        gone = {run.subject: run.stored[2].position}
+        for _ in range(2):
+            await log.events.purge(gone)
+        assert await everything(log.events.read(run.subject)) == run.stored[2:]
+        assert await everything(log.events.read(other.subject)) == other.stored
+        assert await log.events.head(run.subject) == run.stored[2]
+        assert await log.events.find(0, run.subject.id) == run.subject
+        family = Family(run.subject.shard, run.subject.root)
+        assert await everything(log.events.read(family)) == run.stored[2:]
+        with pytest.raises(Conflict):
+            await log.events.append(run.write("wrong", expected=NEW))
+        await run.append("d")
+        assert await everything(log.events.read(run.subject)) == run.stored[2:]
+
+    async def test_a_run_of_which_all_is_purged_is_no_longer_found(self, log: Log) -> None:
+        run, child = (first := run_in(log)), run_in(log, root=first.subject.root)
+        for writer in (run, child):
+            await writer.append("one")
+        await log.events.purge({child.subject: child.stored[-1].position + 1})
+        assert await log.events.find(0, child.subject.id) is None
+        assert await log.events.head(child.subject) is None
+        assert await everything(log.events.read(Family(0, run.subject.root))) == run.stored
+
+    async def test_a_follower_goes_on_behind_a_purge(self, log: Log) -> None:
+        run = run_in(log)
+        for text in ("a", "b"):
+            await run.append(text)
+        async with closing(log.events.follow(run.subject)) as commits:
+            assert await self.take(commits, 2) == run.stored
+            await run.append("c")
+            await log.events.purge({run.subject: run.stored[2].position})
+            await run.append("d")
+            assert await self.take(commits, 2) == run.stored[2:]
+
+    async def test_a_sweep_leaves_the_last_commit_of_a_key_and_all_of_a_run_and_a_lane(
+        self, log: Log
+    ) -> None:
+        run, (lane, key) = run_in(log), _in_shard_0(log)
+        for writer in (run, lane, key):
+            for text in ("a", "b", "c"):
+                await writer.append(text)
+        assert await log.events.sweep() >= 2
+        assert await everything(log.events.read(key.subject)) == key.stored[2:]
+        for writer in (run, lane):
+            assert await everything(log.events.read(writer.subject)) == writer.stored
+        await key.append("d")
+        assert await log.events.head(key.subject) == key.stored[3]
+
 
 async def _append_with_retries(log: Log, writer: Writer, text: str) -> None:
     for _ in range(1000):

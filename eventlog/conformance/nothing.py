@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -49,6 +49,12 @@ class _NoEvents:
     async def find(self, shard: int, run: str) -> Subject | None:
         return None
 
+    async def purge(self, below: Mapping[Subject, int]) -> None:
+        pass
+
+    async def sweep(self) -> int:
+        return 0
+
     def follow(self, selector: Selector, after: int = 0, *, to_end: bool = False) -> AsyncIterator[Stored]:
         return _none()
 
@@ -69,6 +75,9 @@ class _NoWakeups:
 
     async def extend(self, token: str) -> None:
         pass
+
+    async def sweep(self) -> int:
+        return 0
 
 
 class _NoTimers:
@@ -109,8 +118,22 @@ class _NoDrafts:
     async def follow(self, root: str) -> AsyncIterator[AsyncIterator[DraftPiece]]:
         yield _none()
 
+    async def purge(self, root: str) -> None:
+        pass
+
 
 class _NoArtifacts:
+    def of(self, root: str) -> _NoFamilyArtifacts:
+        return _NoFamilyArtifacts()
+
+    async def find(self, digest: str) -> bytes:
+        return b""
+
+    async def purge(self, root: str) -> None:
+        pass
+
+
+class _NoFamilyArtifacts:
     async def put(self, data: bytes) -> str:
         return ""
 
@@ -124,3 +147,6 @@ class _NoSnapshots:
 
     async def get(self, run: str) -> bytes | None:
         return None
+
+    async def purge(self, run: str) -> None:
+        pass

@@ -56,3 +56,12 @@ class SnapshotsSuite(Suite):
         assert await log.snapshots.get(run) == data
         async with self.reopened(log) as again:
             assert await again.snapshots.get(run) == (data if self.durable else None)
+
+    async def test_a_purged_one_is_gone_and_those_of_others_are_not(self, log: Log) -> None:
+        run, other, data = new_name("run"), new_name("run"), self.content(1_100_000)
+        for each in (run, other):
+            await log.snapshots.put(each, data)
+        for _ in range(2):
+            await log.snapshots.purge(run)
+        assert await log.snapshots.get(run) is None
+        assert await log.snapshots.get(other) == data

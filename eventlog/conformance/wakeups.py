@@ -239,3 +239,19 @@ class WakeupsSuite(Suite):
                 (first,) = await self.take(deliveries, 1)
                 await again.wakeups.ack(first.token)
         assert first.wakeup == (kept if self.durable else marker)
+
+    async def test_a_sweep_takes_no_wake_up_that_is_not_acknowledged(self, log: Log, agent: str) -> None:
+        wakeups = [wakeup_for(agent, cause) for cause in range(1, 6)]
+        for wakeup in wakeups:
+            await log.wakeups.send(wakeup)
+        async with log.wakeups.pull(frozenset({agent})) as deliveries:
+            taken = await self.take(deliveries, 5)
+            for delivery in (*taken[:2], taken[3]):
+                await log.wakeups.ack(delivery.token)
+            await log.wakeups.sweep()
+            for delivery in (taken[2], taken[4]):
+                await log.wakeups.nak(delivery.token)
+            again = await self.take(deliveries, 2)
+            for delivery in again:
+                await log.wakeups.ack(delivery.token)
+        assert [delivery.wakeup.cause for delivery in again] == [3, 5]

@@ -6,13 +6,14 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
 from ..ports import (
     Delivery,
     DraftPiece,
+    FamilyArtifacts,
     Lease,
     Log,
     RegisterKind,
@@ -105,6 +106,12 @@ class FaultyEvents:
 
         return await self._core.call("events.find", find)
 
+    async def purge(self, below: Mapping[Subject, int]) -> None:
+        await self._core.call("events.purge", lambda: self._inner.purge(below))
+
+    async def sweep(self) -> int:
+        return await self._core.call("events.sweep", self._inner.sweep)
+
     def follow(self, selector: Selector, after: int = 0, *, to_end: bool = False) -> AsyncIterator[Stored]:
         return FaultyStream(self._core, "events.follow", self._inner.follow(selector, after, to_end=to_end))
 
@@ -129,6 +136,9 @@ class FaultyWakeups:
 
     async def extend(self, token: str) -> None:
         await self._core.call("wakeups.extend", lambda: self._inner.extend(token))
+
+    async def sweep(self) -> int:
+        return await self._core.call("wakeups.sweep", self._inner.sweep)
 
 
 @contextlib.asynccontextmanager
@@ -200,12 +210,31 @@ class FaultyDrafts:
     def follow(self, root: str) -> AbstractAsyncContextManager[AsyncIterator[DraftPiece]]:
         return _entered(self._core, "drafts.follow", self._inner.follow(root))
 
+    async def purge(self, root: str) -> None:
+        await self._core.call("drafts.purge", lambda: self._inner.purge(root))
+
 
 class FaultyArtifacts:
     """`Artifacts` with faults."""
 
     def __init__(self, inner: Log, core: Core) -> None:
         self._inner, self._core = inner.artifacts, core
+
+    def of(self, root: str) -> FaultyFamilyArtifacts:
+        return FaultyFamilyArtifacts(self._inner.of(root), self._core)
+
+    async def find(self, digest: str) -> bytes:
+        return await self._core.call("artifacts.find", lambda: self._inner.find(digest))
+
+    async def purge(self, root: str) -> None:
+        await self._core.call("artifacts.purge", lambda: self._inner.purge(root))
+
+
+class FaultyFamilyArtifacts:
+    """`FamilyArtifacts` with faults."""
+
+    def __init__(self, inner: FamilyArtifacts, core: Core) -> None:
+        self._inner, self._core = inner, core
 
     async def put(self, data: bytes) -> str:
         return await self._core.call("artifacts.put", lambda: self._inner.put(data))
@@ -225,3 +254,6 @@ class FaultySnapshots:
 
     async def get(self, run: str) -> bytes | None:
         return await self._core.call("snapshots.get", lambda: self._inner.get(run))
+
+    async def purge(self, run: str) -> None:
+        await self._core.call("snapshots.purge", lambda: self._inner.purge(run))

@@ -1,8 +1,9 @@
 """The audit of a namespace: checks that every assigned position of a stream is there, or is known to be removed.
 
-NATS drops messages that it cannot read, and at best mentions that in its own log. foldlog removes nothing but
-schedules, and each is announced by the message before it; so every other missing position is a loss. Positions that a
-stream lost at its end and assigned again are found by the seals of the shard (`seals`), which are in another stream.
+NATS drops messages that it cannot read, and at best mentions that in its own log. What foldlog removes is announced:
+schedules by the message before them, all else by a note (`removals`). So every other missing position is a loss.
+Positions that a stream lost at its end and assigned again are found by the seals of the shard (`seals`), which are in
+another stream.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from ..commits import decode, digest_of_bytes, is_intact
+from ..events import Buried
 from ..losses import Audit, Loss, MissingRun
 from ..offload import references
 from .known_losses import known_losses
 from .layout import SHARDS_KEY, Layout
+from .removals import Removed, removed
 from .seals import Reckoning, Seal, read_seals
 from .streams import Message, read_stream
 from .wire import Refused, Wire
 
 _STREAM_NOT_FOUND = 10059
+_CHUNK_TOKENS = 6
 _NAMED = re.compile(rb'"run":"([A-Za-z0-9_-]{1,64})"')
 _CHILD = re.compile(rb'"child_run":"([A-Za-z0-9_-]{1,64})"')
 _BEHIND_EVENTS = b',"path":"'
@@ -95,13 +99,17 @@ class _Auditor:
         self._referring: list[tuple[int, Message]] = []
         self._positions = 0
         self._noted: dict[str, list[tuple[int, int]]] = {}
+        self._removed: dict[str, Removed] = {}
+        self._buried: set[str] = set()
 
     async def audit(self) -> Audit:
         await self._audit_artifacts()
         sealed = [await self._audit_shard(shard) for shard in range(self._shards)]
         self._check_references()
         missing = [
-            MissingRun(run=run, known_by=by) for run, by in self._named.items() if run not in self._there
+            MissingRun(run=run, known_by=by)
+            for run, by in self._named.items()
+            if run not in self._there and run not in self._buried
         ]
         return Audit(
             losses=tuple(_joined(self._losses)),
@@ -122,12 +130,12 @@ class _Auditor:
             return
         await self._read_notes()
         async for message in read_stream(self._wire, stream, self._layout.all_artifacts):
-            if message.position > position + 1:
-                self._lost(stream, None, position + 1, message.position - 1)
+            self._missing(stream, None, position + 1, message.position - 1)
             position = message.position
-            self._artifacts.add(message.subject.split(b".")[2].decode())
-        if position < last:
-            self._lost(stream, None, position + 1, last)
+            tokens = message.subject.split(b".")
+            if len(tokens) == _CHUNK_TOKENS:  # others are seals and notes
+                self._artifacts.add(tokens[3].decode())
+        self._missing(stream, None, position + 1, last)
         self._positions += last
 
     def _check_references(self) -> None:
@@ -186,6 +194,11 @@ class _Auditor:
         elif kind == b"run":
             run = rest.rpartition(b".")[2].decode()
             self._there.add(run)
+            if b'"type":"buried"' in message.data:
+                events = decode(message.data).events
+                self._buried.update(
+                    run for event in events if isinstance(event, Buried) for run in event.members
+                )
             if any(each.decode() not in self._artifacts for each in _REFERENCE.findall(message.data)):
                 self._referring.append((shard, message))
             for child in _CHILD.findall(message.data):
@@ -219,16 +232,33 @@ class _Auditor:
         """Read the accepted losses."""
         async for stream, first, last in known_losses(self._wire, self._layout, ">"):
             self._noted.setdefault(stream, []).append((first, last))
+        streams = [self._layout.artifacts, *map(self._layout.shard, range(self._shards))]
+        self._removed = {each: await removed(self._wire, self._layout, each) for each in streams}
 
     def is_noted(self, shard: int, first: int, last: int) -> bool:
-        """Return whether an accepted loss overlaps these positions of a shard."""
-        noted = self._noted.get(self._layout.shard(shard), [])
-        return any(begin <= last and end >= first for begin, end in noted)
+        """Return whether an accepted loss or a removal overlaps these positions of a shard."""
+        stream = self._layout.shard(shard)
+        accepted = any(begin <= last and end >= first for begin, end in self._noted.get(stream, []))
+        return accepted or self._removed.get(stream, Removed()).overlaps(first, last)
+
+    def _missing(self, stream: str, shard: int | None, first: int, last: int) -> bool:
+        """Report those of these positions as lost that were not removed; return whether there are any."""
+        lost = list(self._removed.get(stream, Removed()).without(first, last))
+        for span in lost:
+            self._lost(stream, shard, *span)
+        return bool(lost)
 
     def _lost(self, stream: str, shard: int | None, first: int, last: int, problem: str = _GONE) -> None:
         loss = Loss(stream=stream, shard=shard, first=first, last=last, problem=problem)
         known = any(begin <= first and last <= end for begin, end in self._noted.get(stream, []))
         (self._accepted if known else self._losses).append(loss)
+
+    def gap(self, seals: list[Seal], shard: int, first: int, last: int) -> bool:
+        """Report what is lost of the positions missing in a shard; return whether anything is."""
+        lost = self._missing(self._layout.shard(shard), shard, first, last)
+        if lost:
+            self._name_sealed(seals, first, last)
+        return lost
 
     def lost(self, seals: list[Seal], shard: int, first: int, last: int, problem: str = _GONE) -> None:
         """Report a loss in a shard, and note the runs that were there."""
@@ -278,8 +308,7 @@ class _Scan:
 
     def _tell(self, gap: tuple[int, int] | None) -> None:
         if gap is not None:
-            self._whole = False
-            self._auditor.lost(self._seals, self._shard, *gap)
+            self._whole = not self._auditor.gap(self._seals, self._shard, *gap) and self._whole
 
     def _close(self, seal: Seal) -> None:
         """Compare the messages up to the end of a seal with it."""

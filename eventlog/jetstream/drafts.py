@@ -23,7 +23,7 @@ from . import headers
 from .layout import Layout
 from .mailbox import Mailbox
 from .streams import read_all, store
-from .wire import Refused, Wire
+from .wire import Done, Refused, Wire
 
 JOINED_MAX = 32
 """The most pieces that are joined; more are sent at once, while the next ones are prepared."""
@@ -96,6 +96,11 @@ class JetStreamDrafts:
         finally:
             self._wire.unsubscribe(sid)
             reader.close()
+
+    async def purge(self, root: str) -> None:
+        """Remove the recorded pieces of the family. Raises `LogUnavailable`."""
+        body = {"filter": self._layout.drafts_of(root).decode()}
+        await self._wire.api(f"STREAM.PURGE.{self._layout.drafts}", body, Done)
 
     async def _kept(self) -> None:
         """Return once the stream has recorded everything published before, because it takes messages in order.

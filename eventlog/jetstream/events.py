@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from ..commits import decode
 from ..errors import AppendUnsure, Conflict, FoldlogError, LogCorrupted, LogUnavailable, PayloadTooLarge
 from ..ports import (
     COMMIT_BYTES_MAX,
+    REGISTERS,
     CommitWrite,
     Family,
     RegisterKind,
@@ -31,8 +32,9 @@ from .driver_deaths import DriverDeaths
 from .follower import Follower, Page
 from .layout import Layout
 from .messages import Outgoing, mark_message, timer_message, wake_message
+from .removals import places_of, remove
 from .seals import Sealer
-from .streams import Message, WrongPosition, read_last, read_lasts, read_page
+from .streams import Message, WrongPosition, read_last, read_lasts, read_page, subjects_on
 from .wire import Refused, Unanswered, Wire
 from .witness import Witness
 
@@ -225,6 +227,33 @@ class JetStreamEvents:
             self._wire, self._layout.shard(shard), self._layout.any_root(shard, run), count=1
         )
         return self._stored(shard, page.messages[0]).subject if page.messages else None
+
+    async def purge(self, below: Mapping[Subject, int]) -> None:
+        """Note the removal of all commits of subjects below a position, and remove them. Raises `LogUnavailable`."""
+        shards: dict[int, dict[bytes, list[int]]] = {}
+        for subject, position in below.items():
+            name = self._layout.subject(subject)
+            places = await places_of(self._wire, self._layout.shard(subject.shard), name, position)
+            shards.setdefault(subject.shard, {})[name] = places
+        for shard, places_by_subject in shards.items():
+            await remove(self._wire, self._layout, self._layout.shard(shard), places_by_subject)
+
+    async def sweep(self) -> int:
+        """Remove all commits of keys, breakers and slots but the last of each. Raises `LogUnavailable`."""
+        swept = 0
+        for shard in range(self._shards):
+            stream = self._layout.shard(shard)
+            for kind in REGISTERS:
+                counts = await subjects_on(self._wire, stream, self._layout.registers(shard, kind))
+                places: dict[bytes, list[int]] = {}
+                for name, count in counts.items():
+                    subject = name.encode()
+                    last = await read_last(self._wire, stream, subject) if count > 1 else None
+                    if last is not None:
+                        places[subject] = await places_of(self._wire, stream, subject, last.position)
+                        swept += count - 1
+                await remove(self._wire, self._layout, stream, places)
+        return swept
 
     def follow(self, selector: Selector, after: int = 0, *, to_end: bool = False) -> Follower:
         """Yield every commit after `after`, stored or still to come, once and in order, until the iterator is closed.

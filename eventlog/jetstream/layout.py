@@ -16,6 +16,8 @@ from ..names import SHARDS_MAX, SNAPSHOTS_SUFFIX, check_name, digest_of, parse_s
 from ..ports import Family, Lease, RegisterKind, Selector, Shard, Subject, Timer, Wakeup
 
 SHARDS_KEY = "foldlog.shards"
+ANY_ROOT = "*"
+"""The wildcard for a family."""
 DRAFT_KEPT_S = 120
 DRAFT_BYTES_MAX = 64 * 1024 * 1024
 UNHEARD = "the death of a worker is noticed only when its lease expires"
@@ -112,9 +114,18 @@ class Layout:
         """Return the subject of a shard's seals."""
         return f"artifact.{self.namespace}.seal.{shard:02x}".encode()
 
+    def acknowledged(self, shard: int, agent: str) -> tuple[bytes, bytes]:
+        """Return the subjects of an agent's wake-ups, sent at once and by timers."""
+        prefix, name = self.prefix(shard), check_name("the agent", agent)
+        return f"{prefix}.wake.{name}.*".encode(), f"{prefix}.due.{name}.*".encode()
+
     def loss(self, stream: str) -> bytes:
         """Return the subject of the accepted losses of a stream."""
         return f"artifact.{self.namespace}.loss.{stream}".encode()
+
+    def removed(self, stream: str) -> bytes:
+        """Return the subject of the notes on what foldlog has removed from a stream."""
+        return f"artifact.{self.namespace}.gone.{stream}".encode()
 
     @property
     def all_artifacts(self) -> bytes:
@@ -163,13 +174,20 @@ class Layout:
         """Return the subject that matches the drafts of a family."""
         return f"draft.{self.namespace}.{check_name('the root', root)}.*".encode()
 
-    def chunk(self, digest: str, index: int, count: int) -> bytes:
-        """Return the subject of a chunk of an artifact."""
-        return f"artifact.{self.namespace}.{digest}.{count}.{index}".encode()
+    def chunk(self, root: str, digest: str, index: int, count: int) -> bytes:
+        """Return the subject of a chunk of an artifact of a family."""
+        return f"{self._artifact(root)}.{digest}.{count}.{index}".encode()
 
-    def chunks_of(self, digest: str) -> bytes:
-        """Return the subject that matches the chunks of an artifact."""
-        return f"artifact.{self.namespace}.{check_name('the digest', digest)}.>".encode()
+    def chunks_of(self, root: str, digest: str) -> bytes:
+        """Return the subject that matches the chunks of an artifact; `ANY_ROOT` for that of any family."""
+        return f"{self._artifact(root)}.{check_name('the digest', digest)}.*.*".encode()
+
+    def artifacts_of(self, root: str) -> bytes:
+        """Return the subject that matches all artifacts of a family, but no seals and notes."""
+        return f"{self._artifact(root)}.*.*.*".encode()
+
+    def _artifact(self, root: str) -> str:
+        return f"artifact.{self.namespace}.{root if root == ANY_ROOT else check_name('the root', root)}"
 
     def snapshot(self, run: str, digest: str, index: int, count: int) -> bytes:
         """Return the subject of a chunk of a run's snapshot."""

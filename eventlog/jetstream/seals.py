@@ -26,6 +26,7 @@ from ..errors import LogUnavailable
 from . import headers
 from .known_losses import known_losses
 from .layout import Layout
+from .removals import Removed, removed
 from .streams import Message, WrongPosition, read_all, read_last, read_stream, store
 from .wire import Wire
 
@@ -169,6 +170,7 @@ async def seal_shard(wire: Wire, layout: Layout, shard: int, to: int, positions_
     position, number = (last.position, before.number) if last is not None and before is not None else (0, 0)
     digest = digest_of_bytes(last.data) if last is not None else ""
     reckoning, unsealed = Reckoning(layout, shard, after), 0
+    known: Removed | None = None
 
     async def write() -> None:
         nonlocal position, number, digest, unsealed
@@ -179,9 +181,12 @@ async def seal_shard(wire: Wire, layout: Layout, shard: int, to: int, positions_
 
     async for message in read_stream(wire, layout.shard(shard), layout.everything(shard), after):
         gap = reckoning.take(message)
-        if gap is not None and not await _is_known(wire, layout, shard, gap):
-            _log.warning("shard %d has lost positions %d to %d: see foldlog events verify --all", shard, *gap)
-            return
+        if gap is not None:
+            known = known or await _known(wire, layout, shard)
+            if any(known.without(*gap)):
+                told = "shard %d has lost positions %d to %d: see foldlog events verify --all"
+                _log.warning(told, shard, *gap)
+                return
         unsealed += 1
         if unsealed == SEAL_EVERY:
             await write()
@@ -191,9 +196,11 @@ async def seal_shard(wire: Wire, layout: Layout, shard: int, to: int, positions_
         await write()
 
 
-async def _is_known(wire: Wire, layout: Layout, shard: int, gap: tuple[int, int]) -> bool:
-    known = known_losses(wire, layout, layout.shard(shard))
-    return any([first <= gap[0] and gap[1] <= last async for _stream, first, last in known])
+async def _known(wire: Wire, layout: Layout, shard: int) -> Removed:
+    """Return the positions that are missing by a removal, or by a loss that an operator has accepted."""
+    stream = layout.shard(shard)
+    accepted = [(first, last) async for _stream, first, last in known_losses(wire, layout, stream)]
+    return Removed([*(await removed(wire, layout, stream)).spans, *accepted])
 
 
 async def read_seals(wire: Wire, layout: Layout, shard: int) -> AsyncIterator[tuple[Message, Seal | None]]:

@@ -7,19 +7,13 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
-
 from ..commits import digest_of_bytes
 from .artifacts import CHUNK_BYTES, CHUNKS_IN_FLIGHT, HEADER_ROOM_BYTES
 from .layout import Layout
 from .streams import read_all, store
-from .wire import Wire
+from .wire import Done, Wire
 
 _NAME_DIGITS = 32
-
-
-class _Purged(msgspec.Struct, frozen=True):
-    purged: int = 0
 
 
 class JetStreamSnapshots:
@@ -42,7 +36,12 @@ class JetStreamSnapshots:
             some = chunks[first : first + CHUNKS_IN_FLIGHT]
             positions += await asyncio.gather(*(store(self._wire, subject, part) for subject, part in some))
         before = {"filter": self._layout.snapshots_of(run).decode(), "seq": min(positions)}
-        await self._wire.api(f"STREAM.PURGE.{self._layout.snapshots}", before, _Purged)
+        await self._wire.api(f"STREAM.PURGE.{self._layout.snapshots}", before, Done)
+
+    async def purge(self, run: str) -> None:
+        """Remove the value of a run. Raises `LogUnavailable`."""
+        every = {"filter": self._layout.snapshots_of(run).decode()}
+        await self._wire.api(f"STREAM.PURGE.{self._layout.snapshots}", every, Done)
 
     async def get(self, run: str) -> bytes | None:
         """Return the newest complete value. Raises `LogUnavailable`."""

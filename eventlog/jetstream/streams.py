@@ -135,7 +135,7 @@ async def read_last(wire: Wire, stream: str, subject: bytes) -> Message | None:
 
 async def read_lasts(wire: Wire, stream: str, subject: bytes) -> AsyncIterator[Message]:
     """Yield the last message of each subject that a subject with wildcards matches. Raises `LogUnavailable`."""
-    names = await _subjects(wire, stream, subject)
+    names = list(await subjects_on(wire, stream, subject))
     for start in range(0, len(names), PAGE_MESSAGES):
         body = {"multi_last": names[start : start + PAGE_MESSAGES], "batch": PAGE_MESSAGES}
         get = b"$JS.API.DIRECT.GET." + stream.encode()
@@ -145,19 +145,19 @@ async def read_lasts(wire: Wire, stream: str, subject: bytes) -> AsyncIterator[M
             yield _message(reply)
 
 
-async def _subjects(wire: Wire, stream: str, subject: bytes) -> list[str]:
-    """Return the subjects of stored messages that match a subject with wildcards."""
-    names: list[str] = []
+async def subjects_on(wire: Wire, stream: str, subject: bytes) -> dict[str, int]:
+    """Return the subjects that one with wildcards matches, with their numbers of messages. Raises `LogUnavailable`."""
+    counts: dict[str, int] = {}
     total = 1
-    while len(names) < total:
-        body = {"subjects_filter": subject.decode(), "offset": len(names)}
+    while len(counts) < total:
+        body = {"subjects_filter": subject.decode(), "offset": len(counts)}
         info = await wire.api(f"STREAM.INFO.{stream}", body, _Info)
         found = info.state.subjects or {}
         if not found:
             break
-        names += found
+        counts |= found
         total = info.total
-    return names
+    return counts
 
 
 def _message(reply: Reply) -> Message:

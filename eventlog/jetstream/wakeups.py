@@ -7,11 +7,14 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
+
 from ..errors import AppendUnsure
 from ..ports import Delivery, Wakeup, WakeWrite
 from .events import JetStreamEvents
 from .layout import Layout
 from .puller import Puller, Source
+from .removals import places_of, remove
 from .wire import Done, Unanswered, Wire
 
 CONSUMERS_AT_ONCE = 16
@@ -95,9 +98,51 @@ class JetStreamWakeups:
         delay = b' {"delay": %d}' % int(delay_s * _NS) if delay_s > 0 else b""
         self._wire.publish(_subject(token), b"-NAK" + delay)
 
+    async def sweep(self) -> int:
+        """Remove the wake-ups below the floor of their consumers' acknowledgements, and the marks of schedules.
+
+        Raises `LogUnavailable`.
+        """
+        swept = 0
+        for shard in range(self._events.shards):
+            stream = self._layout.shard(shard)
+            for consumer in await self._consumers(stream):
+                floor = consumer.ack_floor.stream_seq
+                places = {
+                    subject: await places_of(self._wire, stream, subject, floor + 1)
+                    for subject in self._layout.acknowledged(shard, consumer.name)
+                }
+                await remove(self._wire, self._layout, stream, places)
+                swept += sum(map(len, places.values()))
+            mark = self._layout.mark(shard)
+            await remove(self._wire, self._layout, stream, {mark: await places_of(self._wire, stream, mark)})
+        return swept
+
+    async def _consumers(self, stream: str) -> list[_Consumer]:
+        found: list[_Consumer] = []
+        while True:
+            page = await self._wire.api(f"CONSUMER.LIST.{stream}", {"offset": len(found)}, _Consumers)
+            found += page.consumers or []
+            if not page.consumers or len(found) >= page.total:
+                return found
+
     async def extend(self, token: str) -> None:
         """Send a heartbeat for a delivery. Raises `LogUnavailable`, `ValueError` for an invalid token."""
         self._wire.publish(_subject(token), b"+WPI")
+
+
+class _Floor(msgspec.Struct, frozen=True):
+    stream_seq: int = 0
+
+
+class _Consumer(msgspec.Struct, frozen=True):
+    name: str = ""
+    ack_floor: _Floor = _Floor()
+
+
+class _Consumers(msgspec.Struct, frozen=True):
+    total: int = 0
+    consumers: list[_Consumer] | None = None
 
 
 def _subject(token: str) -> bytes:

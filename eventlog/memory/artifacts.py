@@ -11,16 +11,40 @@ class MemoryArtifacts:
     """`Artifacts` in memory."""
 
     def __init__(self) -> None:
-        self._data: dict[str, bytes] = {}
+        self._families: dict[str, dict[str, bytes]] = {}
+
+    def of(self, root: str) -> MemoryFamilyArtifacts:
+        """Return the artifacts of the family of `root`."""
+        return MemoryFamilyArtifacts(self._families, root)
+
+    async def find(self, digest: str) -> bytes:
+        """Return the bytes, whatever family has them. Raises `KeyError` if none has."""
+        await checkpoint()
+        for family in self._families.values():
+            if digest in family:
+                return family[digest]
+        raise KeyError(digest)
+
+    async def purge(self, root: str) -> None:
+        """Remove all artifacts of a family."""
+        await checkpoint()
+        self._families.pop(root, None)
+
+
+class MemoryFamilyArtifacts:
+    """`FamilyArtifacts` in memory."""
+
+    def __init__(self, families: dict[str, dict[str, bytes]], root: str) -> None:
+        self._families, self._root = families, root
 
     async def put(self, data: bytes) -> str:
         """Store the bytes and return their digest."""
         await checkpoint()
         digest = digest_of_bytes(data)
-        self._data[digest] = bytes(data)
+        self._families.setdefault(self._root, {})[digest] = bytes(data)
         return digest
 
     async def get(self, digest: str) -> bytes:
         """Return the bytes. Raises `KeyError` if there are none."""
         await checkpoint()
-        return self._data[digest]
+        return self._families.get(self._root, {})[digest]

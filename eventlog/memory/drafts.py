@@ -43,6 +43,11 @@ class MemoryDrafts:
                 return
             del self._recent[root]
 
+    async def purge(self, root: str) -> None:
+        """Remove the recent pieces of the family."""
+        await checkpoint()
+        self._recent.pop(root, None)
+
     @contextlib.asynccontextmanager
     async def follow(self, root: str) -> AsyncIterator[AsyncIterator[DraftPiece]]:
         """Yield the recent pieces of the family, then new ones."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import assert_never
 
 from anyio.lowlevel import checkpoint
@@ -12,6 +12,7 @@ from anyio.lowlevel import checkpoint
 from ..errors import Conflict, PayloadTooLarge
 from ..ports import (
     COMMIT_BYTES_MAX,
+    REGISTERS,
     CommitWrite,
     Family,
     RegisterKind,
@@ -114,6 +115,26 @@ class MemoryEvents:
         for stored in found:
             yield stored
 
+    async def purge(self, below: Mapping[Subject, int]) -> None:
+        """Remove all commits of subjects below a position."""
+        await checkpoint()
+        for subject, position in below.items():
+            for selector in _selectors_of(subject):
+                commits = self._commits[selector]
+                commits[:] = [c for c in commits if c.subject != subject or c.position >= position]
+            if subject.kind == "run" and not self._commits[subject]:
+                self._runs.pop((subject.shard, subject.id), None)
+
+    async def sweep(self) -> int:
+        """Remove all commits of keys, breakers and slots but the last of each."""
+        await checkpoint()
+        swept = 0
+        for subject, commits in self._commits.items():
+            if isinstance(subject, Subject) and subject.kind in REGISTERS:
+                swept += max(0, len(commits) - 1)
+                del commits[:-1]
+        return swept
+
     async def find(self, shard: int, run: str) -> Subject | None:
         """Return the subject of a run by its id."""
         await checkpoint()
@@ -122,14 +143,14 @@ class MemoryEvents:
     def follow(self, selector: Selector, after: int = 0, *, to_end: bool = False) -> AsyncIterator[Stored]:
         """Yield every commit after `after`, stored or still to come, once and in order."""
         commits, arrivals = self._commits[selector], self._arrivals[selector]
-        index = _index_behind(commits, after)
+        position = after
 
         async def take() -> Stored:
-            nonlocal index
-            while index == len(commits):
+            nonlocal position
+            while (index := _index_behind(commits, position)) == len(commits):
                 await arrivals.wait()
-            index += 1
-            return commits[index - 1]
+            position = commits[index].position
+            return commits[index]
 
         return Takes(take)
 

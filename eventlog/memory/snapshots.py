@@ -16,6 +16,11 @@ class MemorySnapshots:
         await checkpoint()
         self.kept[run] = bytes(data)
 
+    async def purge(self, run: str) -> None:
+        """Remove the value of the run."""
+        await checkpoint()
+        self.kept.pop(run, None)
+
     async def get(self, run: str) -> bytes | None:
         """Return the last value, None if there is none."""
         await checkpoint()

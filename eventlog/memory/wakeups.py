@@ -133,6 +133,11 @@ class MemoryWakeups:
         """Send a heartbeat: restart the time after which the wake-up is redelivered."""
         await self._postponed(token, self._ack_wait_s)
 
+    async def sweep(self) -> int:
+        """Remove nothing: an acknowledged wake-up is gone at once."""
+        await checkpoint()
+        return 0
+
     async def _postponed(self, token: str, delay_s: float) -> _Message | None:
         await checkpoint()
         message = self._messages.get(_number_in(token))

@@ -1,10 +1,11 @@
-"""The monitor: checks the ordering rules R1 to R11 and R13, and P20 on unsafe calls, event by event, live or stored.
+"""The monitor: checks the ordering rules R1 to R11, R13, R26 and R35, and P20 on unsafe calls, event by event.
 
-Each rule is a function of the facts before an event and the event itself, and yields the problems it finds. A rule
-never changes the facts: the event is folded into them afterwards, whether it broke a rule or not, so that one defect is
-reported once instead of at every later event. Feed events as read and in log order, including engine events; families
-may be interleaved. R12 needs two traces and is checked by the comparison. Forwarded events are checked by R7 only, and
-their revisions by R11. `rule_texts.py` has a sentence for each rule and a link to its text in `docs/maintainers`.
+The events are live or stored. Each rule is a function of the facts before an event and the event itself, and yields the
+problems it finds. A rule never changes the facts: the event is folded into them afterwards, whether it broke a rule or
+not, so that one defect is reported once instead of at every later event. Feed events as read and in log order,
+including engine events; families may be interleaved. R12 needs two traces and is checked by the comparison. Forwarded
+events are checked by R7 only, and their revisions by R11. `rule_texts.py` has a sentence for each rule and a link to
+its text in `docs/maintainers`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ...eventlog.events import (
     ApprovalRequested,
     ApprovalResolved,
     Budget,
+    Buried,
     ChildFinished,
     ChildStarted,
     Claimed,
@@ -94,11 +96,14 @@ class Monitor:
         self._families: dict[str, set[str]] = {}
         self._open: dict[str, int] = {}
         self._finished: dict[str, None] = {}
+        self._buried: dict[str, int] = {}
 
     def feed(self, event: Event) -> list[Violation]:
         """Return the rules that the next event breaks. Drafts break none."""
         if event.revision is None:
             return []
+        if event.root_id in self._buried or isinstance(event, Buried):
+            return self._bury(event, event.revision)
         facts = self._runs.get(event.run_id)
         if facts is None and self._finished_max is not None and event.revision > 1:
             return []
@@ -120,6 +125,21 @@ class Monitor:
         if facts.terminal is not None and not was_over:
             self._end(facts.root)
         return found
+
+    def _bury(self, event: Event, revision: int) -> list[Violation]:
+        """Check R35: a tombstone ends a family whose runs are all over, and its root's log for ever."""
+        root, open_runs = event.root_id, self._open.get(event.root_id, 0)
+        if root in self._buried:
+            told = f"`{event.type}` comes after the tombstone of the family"
+            return [Violation("R35", told, event.run_id, (self._buried[root], revision))]
+        self._buried[root] = revision
+        if self._finished_max is not None and len(self._buried) > self._finished_max:
+            del self._buried[next(iter(self._buried))]
+        self.forget(root)
+        problem = f"`buried` is in run {event.run_id}, which is not a root" if event.run_id != root else ""
+        if open_runs:
+            problem = f"`buried` comes while {open_runs} runs of the family are open"
+        return [Violation("R35", problem, event.run_id, (0, revision))] if problem else []
 
     def forget(self, root: str) -> None:
         """Forget the family of this root, and call `on_forget` with it."""

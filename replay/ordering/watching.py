@@ -37,7 +37,7 @@ class Watch:
             return []
         heads = self._heads.setdefault(subject.root, {})
         try:
-            recorded = verify(stored, heads.get(subject, Head()))
+            recorded = verify(stored, heads.get(subject, Head()), tombstones=True)
         except LogCorrupted as error:
             self._broken.add(subject.id)
             return [Violation("R11", str(error), subject.id, (0, error.revision))]

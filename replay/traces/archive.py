@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from ...eventlog.commits import Chain, Recorded, as_read, decode, digest_of_bytes
+from ...eventlog.commits import Chain, Recorded, as_read, decode, digest_of_bytes, tombstone_in
 from ...eventlog.errors import (
     AppendUnsure,
     ArchiveCorrupted,
@@ -30,7 +30,6 @@ from ...eventlog.names import SHARDS_MAX, parse_subject_token, shard_of, subject
 from ...eventlog.offload import has_references, references, restore
 from ...eventlog.ports import At, CommitWrite, Log, Selector, Shard, Stored, Subject
 from ...projections.content_files import files_in
-from ...projections.retrieval import OFFLOADED
 from ...runtime.core import offloading
 from ...runtime.journal.keys import check_keys, restore_keys
 from ...runtime.shared.sessions import restore_turns
@@ -64,11 +63,19 @@ class Archive(msgspec.Struct, frozen=True):
         return {subject: tuple(commits) for subject, commits in runs.items()}
 
     @property
+    def buried(self) -> frozenset[str]:
+        """The roots of which it has a tombstone."""
+        found = (each for each in self.stored if b'"buried"' in each.data)
+        return frozenset(each.subject.root for each in found if tombstone_in(decode(each.data)) is not None)
+
+    @property
     def traces(self) -> dict[str, Trace]:
         """The trace of each family by its root's id; offloaded fields are restored if their artifacts are there."""
         families: dict[str, list[Stored]] = {}
+        buried = self.buried
         for stored in self.stored:
-            families.setdefault(stored.subject.root, []).append(stored)
+            if stored.subject.root not in buried:
+                families.setdefault(stored.subject.root, []).append(stored)
         return {root: self._restored(trace_of(commits)) for root, commits in families.items()}
 
     def events(self, root: str) -> Iterator[Event]:
@@ -106,11 +113,13 @@ class Archive(msgspec.Struct, frozen=True):
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of a check that found no damage. `newer` counts events of a newer writer, which are kept as they are.
 
+    `erased` counts families of which only a tombstone is left.
     `missing` are digests of artifacts that events refer to and that are not there; `open` are the runs without a
     terminal status.
     """
 
     families: int
+    erased: int = 0
     runs: int
     commits: int
     events: int
@@ -161,24 +170,25 @@ async def export(log: Log, run: str | None = None, *, artifacts: bool = False) -
     """
     written: set[str] = set()
     async for recorded, stored in _verified(log, run):
+        artifacts_here = log.artifacts.of(recorded.subject.root)
         for digest in references(recorded.commit.events) if artifacts else ():
             if digest not in written:
                 written.add(digest)
                 yield _artifact_line(digest, await _artifact(log, digest, recorded))
         events = recorded.commit.events
         if artifacts and has_references(events):  # a list of parts may be a large value
-            events = tuple(await restore(events, log.artifacts))
+            events = tuple(await restore(events, artifacts_here))
         for digest in named(events) if artifacts else ():
             if digest not in written:
                 written.add(digest)
                 with contextlib.suppress(KeyError):
-                    yield _artifact_line(digest, await log.artifacts.get(digest))
+                    yield _artifact_line(digest, await artifacts_here.get(digest))
         yield _commit_line(stored)
 
 
 async def _verified(log: Log, run: str | None) -> AsyncIterator[tuple[Recorded, Stored]]:
     for selector in await _selectors(log, run):
-        chain = Chain()
+        chain = Chain(tombstones=run is None)
         async for stored in log.events.read(selector):
             yield chain.verify(stored), stored
 
@@ -192,7 +202,7 @@ async def _selectors(log: Log, run: str | None) -> list[Selector]:
 
 async def _artifact(log: Log, digest: str, recorded: Recorded) -> bytes:
     try:
-        return await log.artifacts.get(digest)
+        return await log.artifacts.of(recorded.subject.root).get(digest)
     except KeyError:
         raise LogCorrupted(
             recorded.commit.run, recorded.commit.rev, f"the artifact {digest} that it refers to is missing"
@@ -296,7 +306,7 @@ def _evidence(event: Event) -> Iterable[Any]:
 
 def check(archive: Archive) -> Checked:
     """Verify and count an archive. Raises `LogCorrupted` for a commit that is missing, altered or unreadable."""
-    chain, tally = Chain(), _Tally()
+    chain, tally = Chain(tombstones=True), _Tally()
     for stored in archive.stored:
         tally.add(chain.verify(stored))
     return tally.checked(archive.artifacts.keys())
@@ -309,7 +319,7 @@ async def check_log(log: Log, run: str | None = None) -> Checked:
         tally.add(recorded)
         for digest in references(recorded.commit.events):
             try:
-                await log.artifacts.get(digest)
+                await log.artifacts.of(recorded.subject.root).get(digest)
             except KeyError:
                 continue
             there.add(digest)
@@ -321,12 +331,16 @@ class _Tally:
 
     def __init__(self) -> None:
         self.roots: set[str] = set()
+        self.erased: set[str] = set()
         self.open: dict[str, bool] = {}
         self.commits = self.events = self.newer = 0
         self.referred: set[str] = set()
 
     def add(self, recorded: Recorded) -> None:
         commit = recorded.commit
+        if tombstone_in(commit) is not None:
+            self.erased.add(commit.run)
+            return
         self.roots.add(recorded.subject.root)
         ended = any(is_terminal(event) and not event.agent_path for event in commit.events)
         self.open[commit.run] = self.open.get(commit.run, True) and not ended
@@ -338,6 +352,7 @@ class _Tally:
     def checked(self, there: Iterable[str]) -> Checked:
         return Checked(
             families=len(self.roots),
+            erased=len(self.erased),
             runs=len(self.open),
             commits=self.commits,
             events=self.events,
@@ -374,9 +389,7 @@ async def import_archive(archive: Archive, log: Log) -> Imported:
     keyed = [(targets[root], submitted) for root, submitted in roots.items()]
     await check_keys(log, keyed)
     await _check_artifacts(archive, log)
-    for data in archive.artifacts.values():
-        await log.artifacts.put(data)
-    await _offload(archive, log)
+    await _store_artifacts(archive, log)
     counts = dict.fromkeys(runs, 0)
     written = 0
     for stored in archive.stored:
@@ -432,19 +445,34 @@ async def _check_artifacts(archive: Archive, log: Log) -> None:
     needed = {digest for stored in archive.stored for digest in references(decode(stored.data).events)}
     for digest in sorted(needed - archive.artifacts.keys()):
         try:
-            await log.artifacts.get(digest)
+            await log.artifacts.find(digest)
         except KeyError:
             raise ConfigError(
                 f"the file refers to artifact {digest[:16]}…, which it does not hold; export it with --artifacts"
             ) from None
 
 
-async def _offload(archive: Archive, log: Log) -> None:
-    """Store the full texts of offloaded results where the retrieval tools of models find them."""
+async def _store_artifacts(archive: Archive, log: Log) -> None:
+    """Store the artifacts below the roots that refer to them; one that no event names, below all."""
+    owned: dict[str, dict[str, bytes]] = {stored.subject.root: {} for stored in archive.stored}
     for stored in archive.stored:
-        if OFFLOADED.encode() in stored.data:
-            for event in await restore(decode(stored.data).events, log.artifacts):
-                await offloading.store(event, log.artifacts)
+        artifacts, root = log.artifacts.of(stored.subject.root), stored.subject.root
+        events = decode(stored.data).events
+        for digest in references(events):
+            owned[root][digest] = archive.artifacts.get(digest) or await log.artifacts.find(digest)
+            await artifacts.put(owned[root][digest])
+        for event in await restore(events, artifacts):
+            found = {
+                digest: archive.artifacts[digest] for digest in named([event]) if digest in archive.artifacts
+            }
+            owned[root].update(found)
+            await offloading.store(event, artifacts)  # where the retrieval tools of models find it
+            for data in found.values():
+                await artifacts.put(data)
+    known = {digest for digests in owned.values() for digest in digests}
+    for digest, data in archive.artifacts.items():
+        for root in owned if digest not in known else ():
+            await log.artifacts.of(root).put(data)
 
 
 async def _append(log: Log, write: CommitWrite) -> int:

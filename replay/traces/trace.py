@@ -50,7 +50,9 @@ async def load_trace(log: Log, run: str | Subject) -> Trace:
     """
     subject = run if isinstance(run, Subject) else await find_run(log, run)
     trace = trace_of([stored async for stored in log.events.read(family_of(subject))])
-    return msgspec.structs.replace(trace, events=tuple(await restore(trace.events, log.artifacts)))
+    return msgspec.structs.replace(
+        trace, events=tuple(await restore(trace.events, log.artifacts.of(subject.root)))
+    )
 
 
 async def find_run(log: Log, run: str) -> Subject:

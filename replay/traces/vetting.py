@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ...eventlog.commits import Chain, Recorded, decode
+from ...eventlog.commits import Chain, Recorded, decode, tombstone_in
 from ...eventlog.errors import (
     AgentConfigError,
     ArchiveCorrupted,
@@ -65,7 +65,7 @@ def vet(stored: Iterator[tuple[int, Stored]]) -> None:
 
     Raises `ArchiveInvalid`, or `ArchiveCorrupted` if a commit is missing or was altered.
     """
-    chain, states, parents = Chain(), dict[str, RunState](), dict[str, str]()
+    chain, states, parents = Chain(tombstones=True), dict[str, RunState](), dict[str, str]()
     named: dict[str, list[str]] = {}
     for line, commit in stored:
         if commit.subject.kind != "run":
@@ -74,6 +74,8 @@ def vet(stored: Iterator[tuple[int, Stored]]) -> None:
             )
         with _on_line(line):
             recorded = _read(chain, line, commit)
+        if tombstone_in(recorded.commit) is not None:
+            continue
         for index, event in enumerate(recorded.commit.events):
             where = f"events[{index}] ({event.type})"
             if not event.agent_path:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final, Protocol
 import msgspec
 
 from ...eventlog.events import Event
-from ...eventlog.ports import Artifacts
+from ...eventlog.ports import FamilyArtifacts
 from ..ports.tools import ToolFailed
 
 CHARACTERS_MIN: Final = 6
@@ -148,7 +148,7 @@ class Veil:
             case _:
                 return 0 if isinstance(value, int | float) and self.hide(value) is not value else value
 
-    def over(self, artifacts: Artifacts) -> Artifacts:
+    def over(self, artifacts: FamilyArtifacts) -> FamilyArtifacts:
         """Return the artifact store, wrapped so that values are not stored."""
         return _VeiledArtifacts(self, artifacts) if self._sources else artifacts
 
@@ -200,7 +200,7 @@ def _veil_logs() -> None:
 
 
 class _VeiledArtifacts:
-    def __init__(self, veil: Veil, artifacts: Artifacts) -> None:
+    def __init__(self, veil: Veil, artifacts: FamilyArtifacts) -> None:
         self._veil, self._artifacts = veil, artifacts
 
     async def put(self, data: bytes) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...eventlog.events import Context, Event, PlannerToolReturned, ToolResult, ToolSpec
-from ...eventlog.ports import Artifacts
+from ...eventlog.ports import FamilyArtifacts
 from ...projections.call_texts import answer_text, result_text
 from ...projections.messages import sha256_hex
 from ...projections.retrieval import LIMIT_MAX, OFFLOADED, RETRIEVE, SOURCE, retrieval_spec
@@ -58,7 +58,7 @@ def offload_event(state: RunState) -> Context | None:
     )
 
 
-async def store(event: Event, artifacts: Artifacts) -> None:
+async def store(event: Event, artifacts: FamilyArtifacts) -> None:
     """Store the text of a result, if it is offloaded, as an artifact. Raises `LogUnavailable`."""
     if isinstance(event, ToolResult | PlannerToolReturned) and is_offloaded(event):
         text = result_text(event.result, in_parts=event.in_parts)
@@ -68,7 +68,7 @@ async def store(event: Event, artifacts: Artifacts) -> None:
 class Retrieval:
     """The tool that lets a model read the rest of an offloaded result."""
 
-    def __init__(self, artifacts: Artifacts, injected: Mapping[str, str]) -> None:
+    def __init__(self, artifacts: FamilyArtifacts, injected: Mapping[str, str]) -> None:
         self.spec: ToolSpec = retrieval_spec(injected)
         self._artifacts = artifacts
 
@@ -90,7 +90,7 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def with_retrieval(tools: Mapping[str, Tool], rules: Rules, artifacts: Artifacts) -> dict[str, Tool]:
+def with_retrieval(tools: Mapping[str, Tool], rules: Rules, artifacts: FamilyArtifacts) -> dict[str, Tool]:
     """Return the tools of an agent plus the retrieval tool; a tool of the agent with that name takes precedence."""
     return {RETRIEVE: Retrieval(artifacts, rules.injected_tool_args), **tools}
 

@@ -22,14 +22,14 @@ from ..ports.tools import ToolFailed
 from .host import Outbox
 
 
-def with_artifacts(request: ModelRequest, log: Log) -> ModelRequest:
-    """Return the request with a way to read the bytes of its files from this log."""
-    return msgspec.structs.replace(request, read_artifact=functools.partial(_read, log))
+def with_artifacts(request: ModelRequest, log: Log, root: str) -> ModelRequest:
+    """Return the request with a way to read the bytes of its files, which are artifacts of this family."""
+    return msgspec.structs.replace(request, read_artifact=functools.partial(_read, log, root))
 
 
-async def _read(log: Log, file: FilePart) -> bytes:
+async def _read(log: Log, root: str, file: FilePart) -> bytes:
     try:
-        return await through_outages(log.clock, log.artifacts.get, file.artifact or "")
+        return await through_outages(log.clock, log.artifacts.of(root).get, file.artifact or "")
     except KeyError:
         raise InvalidRequest(f"the log no longer has the bytes of {file}: artifact {file.artifact}") from None
 
@@ -37,17 +37,18 @@ async def _read(log: Log, file: FilePart) -> bytes:
 async def made_files(driver: Outbox, made: Sequence[FileDelta], model: str) -> tuple[FilePart, ...]:
     """Store the files that a model generated, and return them as parts."""
     count = _count(driver, model)
-    return tuple([await _stored(file, driver.host.log, count) for file in made])
+    return tuple([await _stored(file, driver, count) for file in made])
 
 
-async def _stored(file: FileDelta, log: Log, count: CountTokens) -> FilePart:
+async def _stored(file: FileDelta, driver: Outbox, count: CountTokens) -> FilePart:
     if file.stored is not None:
         return file.stored
-    data = bytes(file.data)
+    data, log = bytes(file.data), driver.host.log
+    artifacts = log.artifacts.of(driver.journal.subject.root)
     part = FilePart(
         media_type=sound(file.media_type),
         name=sound(file.name),
-        artifact=await through_outages(log.clock, log.artifacts.put, data),
+        artifact=await through_outages(log.clock, artifacts.put, data),
         bytes=len(data),
     )
     return msgspec.structs.replace(part, tokens=count(part, data))
@@ -71,10 +72,11 @@ def _veiled(file: File, veil: Veil) -> File:
     return File(media_type=file.media_type, data=data, url=file.url, name=file.name, detail=file.detail)
 
 
-async def store_files(content: Held, log: Log) -> None:
+async def store_files(content: Held, driver: Outbox) -> None:
     """Store the bytes of its files in the log, before the commit that names them."""
+    log = driver.host.log
     for data in content.data.values():
-        await through_outages(log.clock, log.artifacts.put, data)
+        await through_outages(log.clock, log.artifacts.of(driver.journal.subject.root).put, data)
 
 
 def _count(driver: Outbox, model: str) -> CountTokens:

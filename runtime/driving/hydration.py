@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import msgspec
 
 from ...eventlog.events import MemoryHydrated
+from ...projections.content_files import files_in
 from ...projections.history import distinct_calls
 from ...projections.messages import Message
 from ...projections.run_state import RunState
@@ -40,7 +42,17 @@ async def recall(host: Host, state: RunState, items_max: int | None) -> MemoryHy
     own = [msgspec.convert(item, Message) for item in submitted.messages]
     _, *recalled = distinct_calls([("", own), *((item.id, item.messages) for item in items)])
     messages = [msgspec.to_builtins(message) for each in recalled for message in each]
-    return MemoryHydrated(scope=use.scope, backend=use.backend, messages=messages)
+    hydrated = MemoryHydrated(scope=use.scope, backend=use.backend, messages=messages)
+    await through_outages(host.log.clock, _own_files, host, state.root, hydrated)
+    return hydrated
+
+
+async def _own_files(host: Host, root: str, hydrated: MemoryHydrated) -> None:
+    """Copy the files of earlier runs: a family owns all that it refers to. What is gone is missed when it is read."""
+    artifacts = host.log.artifacts
+    for digest in dict.fromkeys(file.artifact for file in files_in(hydrated) if file.artifact):
+        with contextlib.suppress(KeyError):
+            await artifacts.of(root).put(await artifacts.find(digest))
 
 
 async def look_up(host: Host, state: RunState) -> list[Any]:

@@ -181,7 +181,7 @@ async def _attempt(driver: ModelDriver, effect: CallModel, answer: _Answer) -> M
     try:
         provider, model = driver.host.registry.provider(name)
         request = _fitted(provider, model_request(state, rules, model, effect.phase))
-        request = answer.request = with_artifacts(request, driver.host.log)
+        request = answer.request = with_artifacts(request, driver.host.log, driver.journal.subject.root)
         await _receive(driver, effect, provider.stream(request), answer, patience)
     except ContextOverflow as error:
         return msgspec.structs.replace(

@@ -66,7 +66,9 @@ class Preparation:
         """Return the tools that need no server."""
         tools = self._host.registry.resolve(self._agent())
         own = of_run(tools, lambda: self._journal.state)
-        return with_retrieval(own, self._journal.rules, self._host.log.artifacts)
+        return with_retrieval(
+            own, self._journal.rules, self._host.log.artifacts.of(self._journal.subject.root)
+        )
 
     async def deps(self) -> Any:
         """Open what the code of the run depends on, at the first call. Raises `ConfigError`."""

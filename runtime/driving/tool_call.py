@@ -99,7 +99,7 @@ async def call_tool(
     if context.wait is not None and end.status != "timed_out":
         return _wait(effect, context.wait, veil)
     if isinstance(end.result, Held):
-        await store_files(end.result, driver.host.log)
+        await store_files(end.result, driver)
         end = end._replace(result=msgspec.to_builtins(end.result.parts), in_parts=True)
     returned = ToolReturned(
         step=effect.step,
@@ -302,7 +302,7 @@ def _context(
         remember=attempt.remember,
         issue=attempt.issue,
         public_url=driver.host.public_url,
-        artifacts=veil.over(driver.host.log.artifacts),
+        artifacts=veil.over(driver.host.log.artifacts.of(driver.journal.subject.root)),
         hide=veil.hide_text,
         skip=attempt.skip,
         clock=driver.clock,

@@ -232,7 +232,7 @@ def _probing(driver: ToolDriver, call: CallState, veil: Veil) -> ToolContext:
         run_child=_refuse,
         remember=_forget,
         issue=_forget,
-        artifacts=veil.over(driver.host.log.artifacts),
+        artifacts=veil.over(driver.host.log.artifacts.of(driver.journal.subject.root)),
         hide=veil.hide_text,
         skip=_drop,
         clock=driver.clock,

@@ -25,7 +25,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from ...eventlog.errors import LogCorrupted, LogUnavailable
+from ...eventlog.errors import LogCorrupted, LogUnavailable, RunGone
 from ...eventlog.names import run_subject
 from ...eventlog.ports import Delivery, Lease, Log, Wakeup
 from ...projections.run_state import RunState
@@ -186,7 +186,7 @@ class Worker:
     async def _handle(self, delivery: Delivery) -> None:
         at_work({"run": delivery.wakeup.run})
         try:
-            settled, delay_s = await self._judge(delivery)
+            settled, delay_s = await _or_buried(self._log, delivery.wakeup, self._judge(delivery))
             if settled == "ack":
                 await self._log.wakeups.ack(delivery.token)
             else:
@@ -385,3 +385,14 @@ class Worker:
 def _is_due(state: RunState, timer_id: str) -> bool:
     """Return whether the run waits for this timer."""
     return any(timer_id == each for each, _ in open_timers(state))
+
+
+async def _or_buried(log: Log, wakeup: Wakeup, judging: Awaitable[Settlement]) -> Settlement:
+    """Return the settlement; the wake-up of a run that turns out to be buried is for the rest of its burial (W49)."""
+    try:
+        return await judging
+    except RunGone:
+        from ..burying.bury import see_burial_through
+
+        await see_burial_through(log, wakeup)
+        return "ack", 0.0

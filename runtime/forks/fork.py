@@ -6,8 +6,7 @@ its own; `submitted.fork` says where it came from. The original is read from a l
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 
@@ -16,7 +15,7 @@ from ...eventlog.errors import ConfigError, RunNotFound
 from ...eventlog.events import ForkLink, ForkTools, Submitted, Trigger
 from ...eventlog.offload import restore
 from ...eventlog.parts import Part, TextPart, files_of
-from ...eventlog.ports import Artifacts, Log, Selector, Stored, Subject
+from ...eventlog.ports import Artifacts, FamilyArtifacts, Log, Selector, Stored, Subject
 from ...eventlog.ports import Family as FamilyOf
 from ...projections.fold import apply
 from ...projections.messages import canonical_json, sha256_hex
@@ -24,25 +23,12 @@ from ...projections.run_state import RunState
 from ..agents.kinds import runnable_of
 from ..core.lineage import given_model, with_model
 from ..core.submission import check_text, check_trigger, uncounted
+from ..ports.archives import StoredRuns
 from .family import Ancestor, Ancestors, Opening, share
 from .history import check, has_begun
 from .nodes import has_node
 
 POLICIES: tuple[ForkTools, ...] = ("replay", "ask", "run")
-
-
-class StoredRuns(Protocol):
-    """An archive: runs as they were stored, in log order, with their large values by digest."""
-
-    @property
-    def stored(self) -> Sequence[Stored]:
-        """The commits."""
-        ...
-
-    @property
-    def artifacts(self) -> Mapping[str, bytes]:
-        """The large values."""
-        ...
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -85,11 +71,11 @@ class ForkOptions(msgspec.Struct, frozen=True, kw_only=True):
 async def read_origin(log: Log, subject: Subject, at: int) -> Origin:
     """Return the run as stored by now. Raises `ConfigError` for a revision that cannot be forked, `LogCorrupted`."""
     selector: Selector = FamilyOf(subject.shard, subject.root)
-    return await _origin(log.events.read(selector), log.artifacts, subject.id, at)
+    return await _origin(log.events.read(selector), log.artifacts.of(subject.root), subject.id, at)
 
 
-async def read_archived(archive: StoredRuns, run: str, at: int, artifacts: Artifacts) -> Origin:
-    """Return the run as an archive holds it; large values that the archive lacks are read from `artifacts`.
+async def read_archived(archive: StoredRuns, run: str, at: int, log: Log) -> Origin:
+    """Return the run as an archive holds it; large values that the archive lacks are read from the log.
 
     Raises `RunNotFound`, `ConfigError` for a revision that cannot be forked or a missing large value,
     `LogCorrupted`.
@@ -103,30 +89,30 @@ async def read_archived(archive: StoredRuns, run: str, at: int, artifacts: Artif
             if stored.subject.root in roots:
                 yield stored
 
-    return await _origin(commits(), _Held(archive.artifacts, artifacts), run, at)
+    return await _origin(commits(), _Held(archive.artifacts, log.artifacts), run, at)
 
 
 class _Held:
-    """The large values of an archive, and those of a log for the ones that it lacks (`Artifacts`)."""
+    """The large values of an archive, and those of a log for the ones that it lacks (`FamilyArtifacts`)."""
 
     def __init__(self, held: Mapping[str, bytes], rest: Artifacts) -> None:
         self._held, self._rest = held, rest
 
     async def put(self, data: bytes) -> str:
-        return await self._rest.put(data)
+        raise NotImplementedError
 
     async def get(self, digest: str) -> bytes:
         if digest in self._held:
             return self._held[digest]
         try:
-            return await self._rest.get(digest)
+            return await self._rest.find(digest)
         except KeyError:
             raise ConfigError(
                 f"the file refers to artifact {digest[:16]}…, which it does not contain; export it with --artifacts"
             ) from None
 
 
-async def _origin(commits: AsyncIterator[Stored], artifacts: Artifacts, run: str, at: int) -> Origin:
+async def _origin(commits: AsyncIterator[Stored], artifacts: FamilyArtifacts, run: str, at: int) -> Origin:
     if type(at) is not int:
         raise ConfigError(f"a run is forked at a revision, an integer from 1 on, not {at!r}")
     ancestors, chain = Ancestors(run), Chain()

@@ -13,6 +13,7 @@ from ...eventlog.events import (
     ApprovalRevoked,
     BreakerUpdated,
     Budget,
+    Buried,
     CancelRequested,
     ChildFinished,
     ChildReady,
@@ -128,5 +129,5 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
             return "driving"
         case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated():  # not of a run
             return "driving"
-        case PolicyUpdated() | ScheduleUpdated():
+        case PolicyUpdated() | ScheduleUpdated() | Buried():
             return "driving"

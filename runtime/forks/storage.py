@@ -5,6 +5,7 @@ So a fork is stored as a whole or not at all, and is driven even if this process
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
@@ -26,7 +27,7 @@ from ...eventlog.events import (
 )
 from ...eventlog.names import run_subject
 from ...eventlog.offload import outline_of, put_aside, spill
-from ...eventlog.ports import NEW, CommitWrite, Log, Subject, Timer, TimerWrite, Wakeup
+from ...eventlog.ports import NEW, CommitWrite, FamilyArtifacts, Log, Subject, Timer, TimerWrite, Wakeup
 from ...projections.content_files import files_in
 from ..core import offloading
 from ..journal.journal import DECISIONS_MAX, EVENTS_BYTES_MAX
@@ -48,10 +49,11 @@ async def store(
     `artifacts`: large values that may not be in the log yet. Raises `PayloadTooLarge`, `ConfigError` for a family that
     is too large, `LogUnavailable`.
     """
-    await _bring(log, opening, artifacts or {})
+    own = log.artifacts.of(subject.root)
+    await _bring(log, own, opening, artifacts or {})
     events = list(in_order(opening))
-    spilled = await spill([event for _, event in events], log.artifacts)
-    fitting = await _fitting([(run, event) for (run, _), event in zip(events, spilled, strict=True)], log)
+    spilled = await spill([event for _, event in events], own)
+    fitting = await _fitting([(run, event) for (run, _), event in zip(events, spilled, strict=True)], own)
     writes = tuple(_commits(log, subject, opening, fitting))
     if len(writes) > COMMITS_MAX:
         raise ConfigError(
@@ -80,27 +82,31 @@ async def store(
     raise LogUnavailable(f"the fork {subject.id} may or may not be stored; try again")
 
 
-async def _bring(log: Log, opening: Opening, artifacts: Mapping[str, bytes]) -> None:
-    """Store the artifacts that results of an archive refer to in the fork's log."""
-    for shared in opening.values() if artifacts else ():
-        for event in shared.turn.events:
-            await offloading.store(event, log.artifacts)
-            for file in files_in(event):
-                if file.artifact is not None and file.artifact in artifacts:
-                    await log.artifacts.put(artifacts[file.artifact])
-            if isinstance(event, ToolResult):
-                for reference in event.metadata.get("evidence", ()):
-                    if reference["id"] in artifacts:
-                        await log.artifacts.put(artifacts[reference["id"]])
+async def _bring(log: Log, own: FamilyArtifacts, opening: Opening, held: Mapping[str, bytes]) -> None:
+    """Copy the artifacts that the shared events refer to, from an archive or the log: a fork owns what it shares."""
+    for event in (event for shared in opening.values() for event in shared.turn.events):
+        await offloading.store(event, own)
+        for digest in dict.fromkeys(_named(event)):
+            with contextlib.suppress(KeyError):
+                await own.put(held[digest] if digest in held else await log.artifacts.find(digest))
 
 
-async def _fitting(events: Sequence[tuple[str, StoredEvent]], log: Log) -> list[tuple[str, StoredEvent]]:
+def _named(event: StoredEvent) -> Iterator[str]:
+    """Yield the digests of the files and the evidence of an event."""
+    yield from (file.artifact for file in files_in(event) if file.artifact is not None)
+    if isinstance(event, ToolResult):
+        yield from (reference["id"] for reference in event.metadata.get("evidence", ()))
+
+
+async def _fitting(
+    events: Sequence[tuple[str, StoredEvent]], own: FamilyArtifacts
+) -> list[tuple[str, StoredEvent]]:
     """Return the events with values offloaded where one commit could not hold what has to be in it."""
     return [
         (run, event)
         for run, group in groupby(events, key=lambda each: each[0])
         for piece in _pieces([event for _, event in group])
-        for event in await put_aside(piece, EVENTS_BYTES_MAX, log.artifacts)
+        for event in await put_aside(piece, EVENTS_BYTES_MAX, own)
     ]
 
 

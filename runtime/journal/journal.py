@@ -29,7 +29,18 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from ...eventlog.commits import Commit, Head, Recorded, digest_of_bytes, seal, verified, verify
+from ...eventlog.commits import (
+    Commit,
+    Head,
+    Recorded,
+    decode,
+    digest_of_bytes,
+    gone,
+    seal,
+    tombstone_in,
+    verified,
+    verify,
+)
 from ...eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable, PayloadTooLarge
 from ...eventlog.events import (
     ChildFinished,
@@ -46,7 +57,17 @@ from ...eventlog.events import (
 )
 from ...eventlog.names import run_subject
 from ...eventlog.offload import has_large, has_references, put_aside, restore, spill
-from ...eventlog.ports import COMMIT_BYTES_MAX, At, CommitWrite, Log, Selector, Stored, Subject, Write
+from ...eventlog.ports import (
+    COMMIT_BYTES_MAX,
+    At,
+    CommitWrite,
+    FamilyArtifacts,
+    Log,
+    Selector,
+    Stored,
+    Subject,
+    Write,
+)
 from ...projections.fold import fold_commit
 from ...projections.run_state import RunState
 from ...projections.snapshot import decode_state
@@ -89,6 +110,10 @@ class Journal:
         self._rules_from: Submitted | None = None
         self._refusals = 0
         self._writer, self._appends = "", 0
+
+    @property
+    def _artifacts(self) -> FamilyArtifacts:
+        return self.log.artifacts.of(self.subject.root)
 
     @property
     def rules(self) -> Rules:
@@ -157,14 +182,28 @@ class Journal:
         known = self.state.head.position
         state = RunState(run=self.subject.id, root=self.subject.root)
         for _ in range(REFUSALS_MAX):
-            await self._persist(functools.partial(self._fold_onto, state, see))
+            try:
+                await self._persist(functools.partial(self._fold_onto, state, see))
+            except LogCorrupted:
+                await (
+                    self._check_erased()
+                )  # while a family is erased, some of its commits are gone before others
+                raise
             if state.head.position >= known:
                 self.state = state
                 return
             await self.log.clock.sleep(STALE_READ_S)
+        await self._check_erased()
         raise LogCorrupted(
             self.subject.id, state.head.rev + 1, "the log no longer shows commits that it has shown before"
         )
+
+    async def _check_erased(self) -> None:
+        """Raise `RunGone` if the run's family has a tombstone."""
+        root = run_subject(self.subject.shard, self.subject.root, self.subject.root)
+        last = await self._persist(lambda: self.log.events.head(root))
+        if last is not None and (buried := tombstone_in(commit := decode(last.data))) is not None:
+            raise gone(commit, buried, self.subject.id)
 
     async def catch_up(self) -> RunState:
         """Fold the commits after the known head."""
@@ -260,16 +299,16 @@ class Journal:
         return self.write(await self._put_aside(events), epoch=epoch, at=writing.commit.at)
 
     async def _put_aside(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
-        return await self._persist(lambda: put_aside(events, EVENTS_BYTES_MAX, self.log.artifacts))
+        return await self._persist(lambda: put_aside(events, EVENTS_BYTES_MAX, self._artifacts))
 
     async def spilled(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
         """Return the events as they are stored, with their large values offloaded."""
         for event in events:
             if offloading.is_offloaded(event):
-                await self._persist(functools.partial(offloading.store, event, self.log.artifacts))
+                await self._persist(functools.partial(offloading.store, event, self._artifacts))
         if not has_large(events):
             return events
-        return await self._persist(lambda: spill(events, self.log.artifacts))
+        return await self._persist(lambda: spill(events, self._artifacts))
 
     def write(
         self,
@@ -417,7 +456,8 @@ async def following(
 async def restored(recorded: Recorded, log: Log) -> Recorded:
     """Return the commit with its offloaded values restored."""
     commit = recorded.commit
-    events = await restore(commit.events, log.artifacts, run=commit.run, rev=commit.rev)
+    artifacts = log.artifacts.of(recorded.subject.root)
+    events = await restore(commit.events, artifacts, run=commit.run, rev=commit.rev)
     if events is recorded.commit.events:
         return recorded
     commit = msgspec.structs.replace(commit, events=tuple(events))

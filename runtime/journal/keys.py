@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ...eventlog.commits import Head
-from ...eventlog.errors import Conflict, LogUnavailable, RunConflict, RunPurged
+from ...eventlog.errors import AppendUnsure, Conflict, LogUnavailable, RunConflict, RunPurged
 from ...eventlog.events import KeyRecorded, StoredEvent, Submitted, Unknown
 from ...eventlog.names import check_name, key_subject, new_run_id, run_subject, shard_in, shard_of
 from ...eventlog.ports import Log, Subject
@@ -152,3 +152,24 @@ def refuse_other(agent: str, input_digest: str, given: Submitted, run_id: str, w
         raise RunConflict(f"{what} with another agent ({agent}); choose another id or key", run_id=run_id)
     if input_digest != given.input_digest:
         raise RunConflict(f"{what} with another input; choose another id or key", run_id=run_id)
+
+
+async def settle_key(log: Log, subject: Subject, run: str) -> None:
+    """Record that the run of a key is stored, if it is the key's run; so the last commit has no submission."""
+    for _ in range(DECISIONS_MAX):
+        head, events = await read_register(log, subject)
+        record = _record_in(events)
+        if record is None or record.run != run or record.stored:
+            return
+        stored = msgspec.structs.replace(record, submission=None, stored=True)
+        with contextlib.suppress(Conflict, AppendUnsure):
+            await log.events.append(register_write(log, subject, head, stored))
+    raise LogUnavailable(f"the key of run {run} cannot be recorded; try again")
+
+
+async def drop_key(log: Log, subject: Subject, run: str) -> None:
+    """Remove the record of a key, if it belongs to this run: from then on the key is new."""
+    head, events = await read_register(log, subject)
+    record = _record_in(events)
+    if record is not None and record.run == run:
+        await log.events.purge({subject: head.position + 1})

@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
-from ...eventlog.commits import Head
+from ...eventlog.commits import Head, Recorded, before, head_of, verify
 from ...eventlog.errors import AppendUnsure, Conflict
 from ...eventlog.events import LaneEntry, LaneUpdated
 from ...eventlog.names import lane_subject, run_subject
@@ -35,6 +35,15 @@ async def read_lane(log: Log, lane: str) -> tuple[Subject, Head, list[LaneEntry]
     head, events = await read_register(log, subject)
     queue = [entry for event in events if isinstance(event, LaneUpdated) for entry in event.queue]
     return subject, head, queue
+
+
+async def lane_commits(log: Log, subject: Subject) -> AsyncIterator[Recorded]:
+    """Yield the commits of a lane, verified; those before the first run that was not erased may be gone (W53)."""
+    head: Head | None = None
+    async for stored in log.events.read(subject):
+        recorded = verify(stored, head or before(stored))
+        head = head_of(recorded)
+        yield recorded
 
 
 async def _lane_write(

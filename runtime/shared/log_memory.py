@@ -60,7 +60,7 @@ class LogMemory:
     async def _user(self, keys: MemoryKeys, limit: int) -> Sequence[PastTurn]:
         if self._index is None:
             self._index = await open_run_index(self._log)
-        rows = await self._index.runs(status="completed", user=keys.user, limit=limit + 1)
+        rows = await self._index.runs(status="completed", user=keys.user, limit=limit + 1, buried=False)
         others = [row for row in rows if row.run_id != keys.run][:limit]
         turns = [
             await read_turn(self._log, run_subject(row.shard, row.root_id, row.run_id)) for row in others

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ...eventlog.commits import ORIGIN, Chain, Head, head_of
-from ...eventlog.errors import AppendUnsure, ConfigError, Conflict, LogUnavailable, SessionBusy
+from ...eventlog.errors import AppendUnsure, ConfigError, Conflict, LogUnavailable, RunGone, SessionBusy
 from ...eventlog.events import LaneEntry, LaneUpdated
 from ...eventlog.names import lane_subject, run_subject
 from ...eventlog.ports import CommitWrite, Log, Subject
@@ -21,7 +21,7 @@ from ...projections.history import History, PastTurn, TurnState, fold_turn
 from ...projections.run_state import RunState
 from ..core.submission import check_text, lane_of
 from ..journal.journal import DECISIONS_MAX, restored
-from ..journal.lanes import drop_purged_head, purged, read_lane
+from ..journal.lanes import drop_purged_head, lane_commits, purged, read_lane
 from ..journal.outages import REFUSALS_MAX, STALE_READ_S
 from ..journal.register import register_write
 
@@ -53,9 +53,12 @@ async def session_history(
 
 
 async def read_turn(log: Log, run: Subject) -> PastTurn | None:
-    """Return a finished run as a turn; null if it was purged, or ended before its first model call."""
+    """Return a finished run as a turn; null if it was erased, or ended before its first model call."""
     for _ in range(REFUSALS_MAX):
-        state = await _read_run(log, run)
+        try:
+            state = await _read_run(log, run)
+        except RunGone:
+            return None
         if state.over:
             return state.turn()
         if not state.exists and await purged(log, [run]):
@@ -201,9 +204,8 @@ class _Lane(msgspec.Struct, kw_only=True):
 
 
 async def _read_lane(log: Log, subject: Subject) -> _Lane:
-    lane, chain = _Lane(subject=subject), Chain()
-    async for stored in log.events.read(subject):
-        recorded = chain.verify(stored)
+    lane = _Lane(subject=subject)
+    async for recorded in lane_commits(log, subject):
         lane.head = head_of(recorded)
         for event in recorded.commit.events:
             if isinstance(event, LaneUpdated):

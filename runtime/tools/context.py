@@ -25,7 +25,7 @@ from .run_context import DepsT, RunContext, RunFacts
 
 if TYPE_CHECKING:
     from ...eventlog.clock import Clock
-    from ...eventlog.ports import Artifacts
+    from ...eventlog.ports import FamilyArtifacts
     from ..ports.runnable import Runnable
 
 ENVELOPE_BYTES = 16 * 1024
@@ -131,7 +131,7 @@ class ToolContext(RunContext[DepsT]):
         remember: Callable[[str, Any, Sequence[ArtifactRef]], Awaitable[None]],
         issue: Callable[[str, float | None], Awaitable[str]],
         public_url: str = "",
-        artifacts: Artifacts,
+        artifacts: FamilyArtifacts,
         skip: Callable[[int, int], None],
         clock: Clock,
         hide: Callable[[str], str] = str,

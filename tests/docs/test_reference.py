@@ -35,7 +35,7 @@ from foldlog.runtime.agents.config import (
 from foldlog.runtime.agents.loop_config import RalphConfig, Stop
 from foldlog.runtime.agents.mcp_servers import HttpServer, StdioServer
 from foldlog.runtime.agents.swarm_config import SwarmConfig
-from foldlog.runtime.ports import knowledge, models, tools
+from foldlog.runtime.ports import archives, knowledge, models, tools
 from foldlog.runtime.ports.executor import CAPABILITIES
 
 from tests.docs.markdown import ROOT, prose
@@ -283,7 +283,7 @@ def test_the_tree_of_errors_is_the_one_of_the_code() -> None:
         and issubclass(kind, errors.FoldlogError)
         and kind.__module__ == module.__name__
     ]
-    kinds += [models.ModelError, knowledge.KnowledgeUnavailable]
+    kinds += [models.ModelError, knowledge.KnowledgeUnavailable, archives.ArchiveUnavailable]
     real = {kind.__name__: kind.__bases__[0].__name__ for kind in kinds if kind is not errors.FoldlogError}
     assert parents == real
 

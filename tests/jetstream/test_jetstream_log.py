@@ -753,18 +753,19 @@ async def test_an_altered_artifact_is_found_and_a_half_stored_one_is_completed(
     server: EphemeralServer, log: JetStreamLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = b"x" * 1_200_000
-    digest = await log.artifacts.put(data)
+    artifacts = log.artifacts.of("run-1")
+    digest = await artifacts.put(data)
     await log._wire.api(
-        "STREAM.PURGE.FL_default_artifacts", {"filter": f"artifact.default.{digest}.3.1"}, Done
+        "STREAM.PURGE.FL_default_artifacts", {"filter": f"artifact.default.run-1.{digest}.3.1"}, Done
     )
     with pytest.raises(LogCorrupted):
-        await log.artifacts.get(digest)
-    await log.artifacts.put(data)
-    assert await log.artifacts.get(digest) == data
+        await artifacts.get(digest)
+    await artifacts.put(data)
+    assert await artifacts.get(digest) == data
     wrong = "0" * 64
-    await log._wire.request(f"artifact.default.{wrong}.1.0".encode(), b"not this")
+    await log._wire.request(f"artifact.default.run-1.{wrong}.1.0".encode(), b"not this")
     with pytest.raises(LogCorrupted):
-        await log.artifacts.get(wrong)
+        await artifacts.get(wrong)
 
 
 async def test_of_a_run_no_more_is_kept_than_its_newest_snapshot(log: JetStreamLog) -> None:

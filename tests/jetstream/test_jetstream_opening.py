@@ -370,4 +370,4 @@ async def test_what_a_server_with_small_messages_cannot_take_is_refused_before_i
             await log.events.append(run.write(size_bytes=65_500))
         await run.store(run.write(size_bytes=65_000))
         data = bytes(200_000)
-        assert await log.artifacts.get(await log.artifacts.put(data)) == data
+        assert await log.artifacts.find(await log.artifacts.of("run-1").put(data)) == data

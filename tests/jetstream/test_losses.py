@@ -70,7 +70,7 @@ async def store_family(log: JetStreamLog, number: int) -> None:
     wakeup = Wakeup(shard=0, agent="agent", root=run, run=run)
     events: list[object] = [Status(status="starting"), FILLED]
     if number % 20 == 0:
-        digest = await log.artifacts.put(run.encode() * 20_000)
+        digest = await log.artifacts.of(run).put(run.encode() * 20_000)
         events.append(Custom(name="large", data={"$artifact": digest, "size_bytes": 140_000}))
     first = commit(run, *events)
     writes = [CommitWrite(Subject(0, "run", run, run), NEW, first), WakeWrite(wakeup)]

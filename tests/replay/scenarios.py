@@ -869,6 +869,18 @@ def _sealed(body: dict[str, Any]) -> bytes:
     return data[:-1] + b',"sum":"' + sha256(data).hexdigest()[:16].encode() + b'"}'
 
 
+async def buried(world: World) -> None:
+    """Of two runs with keys, and a run below each, the first is erased."""
+    inner = world.agent("inner", says("inner answer"))
+    agent = world.agent("outer", calls(("inner", {"input": "a"})), says("done"), more=(inner.as_tool(),))
+    async with world.runtime() as rt:
+        first = await rt.start(agent, "erased", session="s", user="u", idempotency_key="1")
+        await first.result()
+        second = await rt.start(agent, "kept", session="s", user="u", idempotency_key="2")
+        await second.result()
+        await rt.delete(first.run_id, by="ann", reason="request 7")
+
+
 async def waited(world: World) -> None:
     """A call sleeps, and waits for signals: one was there before, one is refused, one does not come in time."""
 
@@ -961,6 +973,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         thoughtful,
         with_files,
         waited,
+        buried,
         called_back,
     )
 }

@@ -171,8 +171,8 @@ async def test_what_tools_stored_and_what_a_model_may_read_on_in_comes_along() -
     (result,) = [event for event in report.traces["local"].events if event.type == "tool_result"]
     assert isinstance(result, ToolResult)
     (evidence,) = result.metadata["evidence"]
-    assert await elsewhere.artifacts.get(evidence["id"]) == b"kept"
-    assert await elsewhere.artifacts.get(result.metadata["offloaded_artifact_id"]) == b"much " * 20_000
+    assert await elsewhere.artifacts.find(evidence["id"]) == b"kept"
+    assert await elsewhere.artifacts.find(result.metadata["offloaded_artifact_id"]) == b"much " * 20_000
 
 
 async def test_all_that_lies_beside_the_log_goes_with_the_archive(tmp_path: Path) -> None:

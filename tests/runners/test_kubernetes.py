@@ -284,7 +284,7 @@ async def test_a_call_whose_outcome_is_in_the_log_needs_no_cluster(tmp_path: Pat
         run_child=nothing,
         remember=nothing,
         issue=nothing,
-        artifacts=log.artifacts,
+        artifacts=log.artifacts.of("run-1"),
         skip=lambda *_: None,
         clock=log.clock,
         deps=None,

@@ -60,7 +60,7 @@ async def test_a_picture_reaches_the_model_at_every_step_and_the_log_holds_its_d
         TextPart(text=QUESTION),
         FilePart(media_type="image/png", name="cat.png", artifact=sha256(PNG), bytes=len(PNG)),
     ]
-    assert await place.runtime.log.artifacts.get(sha256(PNG)) == PNG
+    assert await place.runtime.log.artifacts.find(sha256(PNG)) == PNG
     assert (await stored_bytes(place)).count(sha256(PNG).encode()) == 1
 
 
@@ -215,7 +215,7 @@ async def test_a_file_that_the_model_makes_is_an_event_of_its_reply(place: Place
         sha256(PNG),
         len(PNG),
     )
-    assert await place.runtime.log.artifacts.get(file.artifact) == PNG
+    assert await place.runtime.log.artifacts.find(file.artifact) == PNG
 
 
 async def test_a_file_that_has_vanished_ends_the_run_with_its_name(place: Place, script: Script) -> None:

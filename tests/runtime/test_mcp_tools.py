@@ -195,7 +195,7 @@ async def test_a_call_of_a_servers_tool_is_judged_by_what_another_tool_of_it_see
     assert result.error == (error and f"the postcondition does not hold: {error}")
     assert [finding["assertion"] for finding in result.metadata["postcondition"]] == [PAID]
     (evidence,) = result.metadata["evidence"]
-    seen = json.loads(await cheap.log.artifacts.get(evidence["id"]))
+    seen = json.loads(await cheap.log.artifacts.find(evidence["id"]))
     assert seen == {"data": {"number": "7", "state": becomes}}
 
 

@@ -104,7 +104,7 @@ async def test_a_planner_is_shown_large_results_in_part_and_can_read_on(
     answers = {e.tool_call_id: e for e in trace.events if e.type == "planner_tool_returned"}
     assert (answers["a"].result, answers["a"].offloaded_artifact_id) == (text, artifact)
     assert answers["b"].result == "010000\n[characters 70000 to 70006 of 140000]"
-    assert await place.log.artifacts.get(artifact) == text.encode()
+    assert await place.log.artifacts.find(artifact) == text.encode()
     recorded = Recording(trace).runs[run.run_id].answers
     shown = recorded[1].prompt.messages[-1].content
     assert len(shown) < 4_000

@@ -113,7 +113,7 @@ async def test_a_call_whose_postcondition_holds_has_succeeded_with_the_report(
         {"assertion": PAID, "status": "passed"},
     ]
     (evidence,) = result.metadata["evidence"]
-    stored = json.loads(await place.log.artifacts.get(evidence["id"]))
+    stored = json.loads(await place.log.artifacts.find(evidence["id"]))
     assert stored == {"data": {"by": "us", "state": "paid"}, "http_status": 200}
     assert evidence["media_type"] == "application/json"
     assert "mcp_progress" not in names(await place.events(run))
@@ -571,6 +571,6 @@ async def test_secrets_stay_out_of_reports_and_evidence(
         "the pin is secret://PIN",
     )
     (evidence,) = result.metadata["evidence"]
-    assert await cheap.log.artifacts.get(evidence["id"]) == b"the pin is secret://PIN"
+    assert await cheap.log.artifacts.find(evidence["id"]) == b"the pin is secret://PIN"
     trace = await load_trace(cheap.log, run.run_id)
     assert all(b"tell-nobody" not in stored.data for stored in trace.stored)

@@ -101,7 +101,7 @@ async def test_a_value_is_seen_only_by_the_tool(
     assert first["key"] == "secret://KEY"
     assert first["in json"] == '["secret://KEY"]'
     assert first["secret://KEY"] == "heard"
-    assert await place.log.artifacts.get(first["id"]) == b"secret://KEY"
+    assert await place.log.artifacts.find(first["id"]) == b"secret://KEY"
     assert results["c2"].error == "RuntimeError: cannot use secret://KEY: ['secret://KEY']"
     assert results["c3"].result == {"exit_code": 0, "output": "<secret://KEY>"}
     (said,) = [event for event in events if isinstance(event, Custom)]

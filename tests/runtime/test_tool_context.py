@@ -137,7 +137,7 @@ async def test_artifacts_are_stored_by_content_and_named_in_the_result(place: Pl
         "media_type": "image/png",
         "size_bytes": 90_000,
     }
-    assert await place.log.artifacts.get(picture.id) == data
+    assert await place.log.artifacts.find(picture.id) == data
 
 
 async def test_who_takes_a_call_over_leaves_out_all_that_a_part_did_which_is_done(

@@ -322,9 +322,9 @@ async def do_everything(log: Log, done: list[str]) -> None:
     async with log.drafts.follow("r") as pieces:
         await anext(pieces)
     done.append("drafts.follow")
-    digest = await log.artifacts.put(b"x")
+    digest = await log.artifacts.of("r").put(b"x")
     done.append("artifacts.put")
-    await log.artifacts.get(digest)
+    await log.artifacts.of("r").get(digest)
     done.append("artifacts.get")
 
 

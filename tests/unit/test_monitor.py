@@ -1,4 +1,4 @@
-"""The monitor (R1 to R11, R13, R25 to R27, R33, P20) is silent on legal traces, and names the broken rule."""
+"""The monitor (R1 to R11, R13, R25 to R27, R33, R35, P20) is silent on legal traces, and names the broken rule."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from foldlog.eventlog.events import (
     ApprovalRequested,
     ApprovalResolved,
     Budget,
+    Buried,
     CancelRequested,
     ChildFinished,
     ChildStarted,
@@ -459,6 +460,25 @@ def r13_queued_behind_the_end() -> Events:
     return insert(events, len(events), MessageQueued(content="too late"))
 
 
+def tombstone() -> Buried:
+    return Buried(how="deleted", revisions=0, digest="")
+
+
+def r35_tombstone_of_an_open_run() -> Events:
+    events = canonical()
+    return insert(events, len(events) - 1, tombstone())[: len(events)]
+
+
+def r35_event_after_a_tombstone() -> Events:
+    events = canonical()
+    return [*insert(events, len(events), tombstone()), events[-1]]
+
+
+def r35_tombstone_below_a_root() -> Events:
+    events = [msgspec.structs.replace(event, root_id="root") for event in canonical()]
+    return insert(events, len(events), tombstone())
+
+
 def r26_result_within_a_wait() -> Events:
     events = waiting_trace().events
     result = find(events, ToolResult)
@@ -577,6 +597,8 @@ ALONE = [
     r13_message_out_of_order,
     r13_message_within_a_step,
     r13_queued_behind_the_end,
+    r35_tombstone_of_an_open_run,
+    r35_event_after_a_tombstone,
     r26_result_within_a_wait,
     r26_second_wait_within_the_first,
     r26_ended_twice,
@@ -604,6 +626,8 @@ OVERLAPS = [
     # The child begins before its announcement, which then announces what exists.
     (r7_child_before_it_is_announced, {"R7"}),
     # A second terminal behind a cancel is both.
+    # The run has a root, but no parent.
+    (r35_tombstone_below_a_root, {"R7", "R35"}),
     (r8_error_behind_the_cancel, {"R6", "R8"}),
 ]
 
@@ -771,3 +795,10 @@ def test_a_call_that_its_ruling_denies_may_not_run() -> None:
     allowed = msgspec.structs.replace(denied, action="allow")
     events[at] = msgspec.structs.replace(events[at], policy=allowed)
     assert rules(events) == set()
+
+
+def test_a_tombstone_after_the_end_or_alone_breaks_no_rule() -> None:
+    events = canonical()
+    assert rules(renumbered(insert(events, len(events), tombstone()))) == set()
+    alone = msgspec.structs.replace(insert(events, len(events), tombstone())[-1], revision=30)
+    assert rules([alone]) == set()

@@ -64,7 +64,7 @@ def values_of(events: Any) -> list[Any]:
 
 class CountingArtifacts:
     def __init__(self) -> None:
-        self.inner = MemoryLog().artifacts
+        self.inner = MemoryLog().artifacts.of("run-1")
         self.calls: list[str] = []
 
     async def put(self, data: bytes) -> str:
@@ -183,7 +183,7 @@ def said(size: int) -> list[Event]:
 
 @pytest.mark.parametrize("size", [10, 10_000])
 async def test_as_many_events_as_must_go_are_put_aside_and_come_back_where_they_were(size: int) -> None:
-    events, artifacts = said(size), MemoryLog().artifacts
+    events, artifacts = said(size), MemoryLog().artifacts.of("run-1")
     kept = await put_aside(events, 20_000, artifacts)
     assert sum(len(msgspec.json.encode(event)) for event in kept) <= 20_000
     assert [isinstance(event, Offloaded) for event in kept].count(True) == (0 if size == 10 else 11)
@@ -198,7 +198,7 @@ async def test_as_many_events_as_must_go_are_put_aside_and_come_back_where_they_
 
 
 async def test_values_that_are_too_large_together_are_put_aside_one_by_one() -> None:
-    artifacts = MemoryLog().artifacts
+    artifacts = MemoryLog().artifacts.of("run-1")
     values: list[Any] = ["r" * 3000, {"$artifact": "f" * 3000, "size_bytes": 1}, ["l" * 3000], "small"]
     results = [ToolResult(tool_name="t", success=True, result=value) for value in values]
     late = [LateOutcome(kind="tool", outcome="success", result="o" * 3000)]
@@ -213,7 +213,7 @@ async def test_values_that_are_too_large_together_are_put_aside_one_by_one() -> 
 
 
 async def test_what_was_read_of_an_event_that_lies_beside_the_log_is_where_it_stands() -> None:
-    artifacts = MemoryLog().artifacts
+    artifacts = MemoryLog().artifacts.of("run-1")
     (kept,) = await put_aside([Text(step=2, text="t" * 5000)], 100, artifacts)
     place = {
         "run_id": "r",
@@ -229,13 +229,13 @@ async def test_what_was_read_of_an_event_that_lies_beside_the_log_is_where_it_st
 
 
 async def test_what_has_to_stay_stays_however_large_it_is() -> None:
-    artifacts = MemoryLog().artifacts
+    artifacts = MemoryLog().artifacts.of("run-1")
     queued = [MessageQueued(content="q" * 5000)]
     assert list(await put_aside(queued, 100, artifacts)) == queued
 
 
 async def test_an_event_beside_the_log_that_is_missing_or_damaged_names_its_place() -> None:
-    artifacts = MemoryLog().artifacts
+    artifacts = MemoryLog().artifacts.of("run-1")
     gone = Offloaded(outline={"type": "plan_made"}, artifact="0" * 64, size_bytes=1)
     damaged = Offloaded(outline={"type": "plan_made"}, artifact=await artifacts.put(b"[]"), size_bytes=2)
     for event, told in ((gone, "is missing"), (damaged, "is unreadable")):
@@ -252,7 +252,7 @@ STAY_WHOLE = {
     "parked child_ready timer_fired pause_requested cancel_requested approval_revoked token_issued token_revoked "
     "offloaded ralph_stop wait_started signal_dropped",
     "refused with an error to the sender": "submitted message_queued approval_resolved tools_refresh_requested "
-    "mcp_progress evaluated ralph_iteration output_rejected key_recorded",
+    "mcp_progress evaluated ralph_iteration output_rejected key_recorded buried",
     "cut by its writer": "lane_updated breaker_updated slots_updated policy_updated schedule_updated",
 }
 """Events that are never stored elsewhere, by the reason."""

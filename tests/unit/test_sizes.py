@@ -12,7 +12,7 @@ CLASS_LINES_MAX = 300
 FOLDER_MODULES_MAX = 25
 
 LARGE_CLASSES = {
-    "eventlog/conformance/event_log.py:EventLogSuite": (400, "a list of tests, none of which needs another"),
+    "eventlog/conformance/event_log.py:EventLogSuite": (420, "a list of tests, none of which needs another"),
     "eventlog/jetstream/wire.py:Wire": (450, "one connection: each request shares its buffers and its state"),
     "runtime/agents/registry.py:Registry": (
         340,
@@ -35,7 +35,7 @@ LARGE_CLASSES = {
         360,
         "the one write path: every method keeps its state and head in step",
     ),
-    "runtime/runtime.py:Runtime": (470, "a public facade: most of it is signatures and what they promise"),
+    "runtime/runtime.py:Runtime": (500, "a public facade: most of it is signatures and what they promise"),
 }
 """Lines that a class may have, and why it is not in parts."""
 LARGE_FOLDERS = {

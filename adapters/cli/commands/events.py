@@ -229,6 +229,7 @@ def _summary(found: Checked, *, whole: bool) -> list[tuple[str, str]]:
         (found.artifacts, "artifact", "artifacts"),
     ]
     parts = [f"{count} {one if count == 1 else many}" for count, one, many in counts if count]
+    parts += [f"{found.erased} erased"] if found.erased else []
     parts += [f"{len(found.open)} still open"] if found.open else []
     parts += [f"{found.newer} events of a newer release"] if found.newer else []
     word, style = ("whole: ", "green") if whole else ("incomplete: ", "red")

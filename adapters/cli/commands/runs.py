@@ -230,6 +230,46 @@ def resume(
 
 
 @app.command()
+@listing.filtered
+def delete(  # noqa: PLR0913 - its options
+    context: typer.Context,
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", help="Root runs; or select runs by options.")
+    ] = None,
+    *,
+    filters: listing.Filters,
+    before: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only runs that ended before; written like --since.")
+    ] = None,
+    archive: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Store a copy there first: file:///DIR, s3://BUCKET/PREFIX, gs://, az://."
+        ),
+    ] = None,
+    with_copies: Annotated[
+        bool, typer.Option("--with-copies", help="Erase forks and runs that remember them, too.")
+    ] = False,
+    dry_run: DryRun = False,
+    receipt: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the receipt into this new file, as JSON.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Reason, stored with the tombstone.")] = "",
+    by: By = "",
+    json: Json = False,
+) -> int:
+    """Erase runs that are over, with all runs below them, for good.
+
+    A tombstone stays of each. Exit 1 if a selected run is open, or no run is selected.
+    """
+    from ..loops import run_async
+    from .erasing import Erasing, delete_runs
+
+    how = Erasing(before, archive, with_copies, dry_run, receipt, by, reason, json)
+    return run_async(delete_runs(settings_of(context), runs or [], filters, how))
+
+
+@app.command()
 def history(context: typer.Context, run: RunId, *, json: Json = False) -> int:
     """Show the messages that a run's next model call would get."""
     from ..loops import run_async
@@ -488,7 +528,7 @@ async def _files(settings: Settings, run_id: str, output: Path | None, *, json: 
     async with opened(settings) as runtime:
         found = await files_of_run(runtime, await run_named(runtime, run_id))
         if output is not None:
-            found = await written(runtime, found, output)
+            found = await written(runtime, run_id, found, output)
     if json:
         screen.json({"run_id": run_id, "files": [each.as_json() for each in found]})
         return OK

@@ -1,0 +1,122 @@
+"""`foldlog runs delete`: erase runs by their ids or by filters, and write the receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
+
+from ..exits import NO, OK
+from ..opening import opened, run_named
+from ..output.terminal import Screen
+from ..settings import Settings
+from .listing import Filters
+
+if TYPE_CHECKING:
+    from ....projections.run_list import RunRow
+    from ....runtime import Runtime
+    from ....runtime.burying.erasure import Receipt
+    from ....runtime.burying.options import EraseOptions
+
+
+class Erasing(NamedTuple):
+    """The options of `runs delete` beside the filters."""
+
+    before: str | None
+    archive: str | None
+    with_copies: bool
+    dry_run: bool
+    receipt: Path | None
+    by: str
+    reason: str
+    json: bool
+
+
+async def delete_runs(settings: Settings, runs: Sequence[str], filters: Filters, how: Erasing) -> int:
+    """Erase the selected runs, and return the exit code."""
+    import msgspec
+
+    if bool(runs) == (filters.given or how.before is not None):
+        raise typer.BadParameter("give RUNs, or select runs by options (not both)")
+    screen = Screen(settings)
+    _reserve(how)
+    async with opened(settings) as runtime:
+        named = [await run_named(runtime, run) for run in runs]
+        rows = [] if named else await _selected(runtime, filters, how.before)
+        open_runs = tuple(row.run_id for row in rows if not row.over)
+        meant = named or [row.run_id for row in rows if row.over]
+        if not meant:
+            return _tell_none(screen, open_runs, json=how.json)
+        options: EraseOptions = {"by": how.by, "reason": how.reason}
+        if how.archive is not None:
+            options["archive"] = how.archive
+        receipt = await runtime.delete(*meant, with_copies=how.with_copies, dry_run=how.dry_run, **options)
+    asked = receipt.asked if named else _asked(filters, how.before)
+    receipt = msgspec.structs.replace(receipt, open=(*receipt.open, *open_runs), asked=asked)
+    document = msgspec.json.format(msgspec.json.encode(receipt))
+    if how.receipt is not None and not how.dry_run:
+        how.receipt.write_bytes(document + b"\n")
+    if how.json:
+        screen.json(msgspec.to_builtins(receipt))
+    else:
+        _tell(screen, receipt)
+    return NO if receipt.open else OK
+
+
+def _reserve(how: Erasing) -> None:
+    """Create the file of the receipt before anything is erased. Raises `ConfigError`."""
+    from ....eventlog.errors import ConfigError
+
+    if how.receipt is None or how.dry_run:
+        return
+    try:
+        how.receipt.touch(exist_ok=False)
+    except FileExistsError:
+        raise ConfigError(f"{how.receipt} exists: a receipt is not overwritten") from None
+    except OSError as error:
+        raise ConfigError(f"{how.receipt}: {error.strerror or error}") from None
+
+
+async def _selected(runtime: Runtime, filters: Filters, before: str | None) -> list[RunRow]:
+    """Return the roots that the filters select and that ended before the time, if one is given."""
+    from ..output.times import time_of
+
+    index, until = (
+        await runtime.index(),
+        time_of(before, runtime.log.clock.now()) if before is not None else None,
+    )
+    rows = await index.runs(**await filters.query(runtime), limit=-1)
+    roots = [row for row in rows if row.run_id == row.root_id]
+    return [row for row in roots if until is None or (row.over and row.updated_at < until)]
+
+
+def _asked(filters: Filters, before: str | None) -> dict[str, object]:
+    import dataclasses
+
+    given = {**dataclasses.asdict(filters), "before": before}
+    return {name: value for name, value in given.items() if value not in {None, ()}}
+
+
+def _tell_none(screen: Screen, open_runs: Sequence[str], *, json: bool) -> int:
+    if json:
+        screen.json({"erased": [], "open": list(open_runs), "copies": []})
+    for run in open_runs if not json else ():
+        screen.say(f"run {run} is open: wait for its end, or cancel it")
+    if not json and not open_runs:
+        screen.say("no matching runs")
+    return NO
+
+
+def _tell(screen: Screen, receipt: Receipt) -> None:
+    for erased in receipt.erased:
+        verb = f"would be {erased.how}" if receipt.dry_run and not erased.before else erased.how
+        counts = f" ({len(erased.runs)} runs, {erased.commits} commits)" if erased.runs else ""
+        where = f" at {erased.url}" if erased.url else ""
+        screen.tell(f"run {erased.run_id}: {verb}{where}{counts}{' before' if erased.before else ''}")
+    for run in receipt.open:
+        screen.tell((f"run {run}: open, left alone", "yellow"))
+    for copy in receipt.copies:
+        told = "erased, too" if copy.erased else "still there"
+        screen.tell((f"{copy.kind} of run {copy.of}: {copy.at} {told}", "" if copy.erased else "yellow"))

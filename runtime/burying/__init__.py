@@ -1,0 +1,1 @@
+"""Burying: runs that are over are erased on purpose, with a tombstone that says so for ever (W48 to W53)."""

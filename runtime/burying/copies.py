@@ -1,0 +1,106 @@
+"""The copies of what a family said: forks of it, later runs that remember it, and pieces of knowledge (W51)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from ...eventlog.commits import decode
+from ...eventlog.errors import FoldlogError, RunNotFound
+from ...eventlog.events import MemoryHydrated
+from ...eventlog.names import run_subject
+from ...eventlog.offload import restore
+from ...eventlog.ports import Log
+from ...projections.projector import RunIndex
+from ...projections.run_list import RunRow
+from ..ports.knowledge import KnowledgeStore
+from ..shared.sessions import read_turn
+
+WORDS_MIN = 24
+"""The least length of a text that is taken for a copy where another text holds it, in characters."""
+PIECES_MAX = 20
+
+
+class Copy(msgspec.Struct, frozen=True, kw_only=True):
+    """A copy of a family's words. `at` is a run (fork, memory), a URL (archive) or a source (knowledge).
+
+    `erased`: it was erased, too.
+    """
+
+    kind: Literal["fork", "memory", "knowledge", "archive"]
+    of: str
+    at: str
+    erased: bool = False
+
+
+async def texts_of(log: Log, row: RunRow) -> frozenset[str]:
+    """Return what was said in a run that is over: its messages but those of the system."""
+    if not row.over:
+        return frozenset()
+    try:
+        turn = await read_turn(log, run_subject(row.shard, row.root_id, row.run_id))
+    except RunNotFound:
+        return frozenset()
+    said = turn.messages if turn is not None else ()
+    return frozenset(message.content for message in said if message.role != "system" and message.content)
+
+
+async def copies_of(
+    log: Log, index: RunIndex, row: RunRow, texts: frozenset[str], knowledge: KnowledgeStore | None
+) -> list[Copy]:
+    """Return the copies of a root run that is not erased yet."""
+    found = [
+        Copy(kind="fork", of=row.run_id, at=fork.root_id)
+        for member in await index.runs(root_id=row.run_id, limit=-1)
+        for fork in await index.runs(forked_from=member.run_id, buried=False, limit=-1)
+    ]
+    found += [
+        Copy(kind="memory", of=row.run_id, at=run) async for run in _remembering(log, index, row, texts)
+    ]
+    if knowledge is not None:
+        found += await _known(knowledge, row, texts)
+    return list(dict.fromkeys(found))
+
+
+async def _remembering(log: Log, index: RunIndex, row: RunRow, texts: frozenset[str]) -> AsyncIterator[str]:
+    """Yield the roots of later runs of the session, or of the user, whose recalled messages hold a text of the run."""
+    asked = [{"session": row.session} if row.session else None, {"user": row.user} if row.user else None]
+    later: dict[str, RunRow] = {}
+    for where in filter(None, asked):
+        rows = await index.runs(**where, since=row.submitted_at, buried=False, limit=-1)  # type: ignore[arg-type]
+        later.update({each.run_id: each for each in rows if each.root_id != row.root_id})
+    for each in later.values():
+        if texts & await _recalled(log, each):
+            yield each.root_id
+
+
+async def _recalled(log: Log, row: RunRow) -> set[str]:
+    """Return the texts that the run was given from earlier runs."""
+    subject = run_subject(row.shard, row.root_id, row.run_id)
+    found: set[str] = set()
+    async for stored in log.events.read(subject):
+        if b'"memory_hydrated"' not in stored.data:
+            continue
+        for event in await restore(decode(stored.data).events, log.artifacts.of(row.root_id)):
+            if isinstance(event, MemoryHydrated) and isinstance(event.messages, Sequence):
+                found.update(str(message.get("content", "")) for message in event.messages)
+    return found - {""}
+
+
+async def _known(knowledge: KnowledgeStore, row: RunRow, texts: frozenset[str]) -> list[Copy]:
+    """Return the pieces of knowledge that hold a longer text of the run, or are a part of one."""
+    found: list[Copy] = []
+    for text in texts:
+        if len(text) < WORDS_MIN:
+            continue
+        try:
+            items = await knowledge.search(text, PIECES_MAX)
+        except FoldlogError:  # a store that cannot be asked now is no copy that can be told
+            return found
+        same = [
+            item for item in items if text in item.text or (len(item.text) >= WORDS_MIN and item.text in text)
+        ]
+        found += [Copy(kind="knowledge", of=row.run_id, at=f"{item.source}#{item.id}") for item in same]
+    return found

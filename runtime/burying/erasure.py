@@ -1,0 +1,235 @@
+"""Erasing the families that a caller selects, with a receipt of what was erased and of the copies that are left."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...eventlog.clock import Clock
+from ...eventlog.errors import ConfigError, RunGone, RunOpen
+from ...eventlog.names import run_subject
+from ...eventlog.ports import Log
+from ...projections.projector import RunIndex
+from ...projections.run_list import RunRow
+from ..ports.archives import ArchiveStore
+from ..ports.knowledge import KnowledgeStore
+from .bury import Erased, Order, bury, check_buriable
+from .copies import Copy, copies_of, texts_of
+from .lanes import trim_lane
+
+PURGES_PER_S = 20
+"""The most families that are erased in a second."""
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What was erased, what was refused because it is open, and the copies that are left, or were erased, too.
+
+    `asked` is the selection as it was given. `at` is in Unix seconds. With `dry_run` nothing was done: `erased` lists
+    what would be, without digests.
+    """
+
+    namespace: str
+    at: float
+    by: str = ""
+    reason: str = ""
+    asked: dict[str, Any] = {}
+    dry_run: bool = False
+    erased: tuple[Erased, ...] = ()
+    open: tuple[str, ...] = ()
+    copies: tuple[Copy, ...] = ()
+
+    @property
+    def left(self) -> tuple[Copy, ...]:
+        """The copies that still exist."""
+        return tuple(copy for copy in self.copies if not copy.erased)
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """The families to erase: roots by their ids, or all roots that match the other fields.
+
+    `before` is the time in Unix seconds before which they ended.
+    """
+
+    run_ids: tuple[str, ...] = ()
+    user: str | None = None
+    session: str | None = None
+    agent: str | None = None
+    before: float | None = None
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The fields that were given."""
+        return {
+            name: value for name, value in msgspec.structs.asdict(self).items() if value not in {None, ()}
+        }
+
+
+class Pace:
+    """At most twenty in a second, and no more than half of the time: a slow server gets a pause as long as its work."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._began_at = clock, 0.0
+
+    def begin(self) -> None:
+        """Note the beginning of a purge."""
+        self._began_at = self._clock.monotonic()
+
+    async def rest(self) -> None:
+        """Wait until the next one may begin."""
+        took_s = self._clock.monotonic() - self._began_at
+        await self._clock.sleep(max(took_s, 1 / PURGES_PER_S - took_s))
+
+
+class Eraser:
+    """Erases families of one namespace, one after the other."""
+
+    def __init__(
+        self,
+        log: Log,
+        index: RunIndex,
+        order: Order,
+        *,
+        archive: ArchiveStore | None = None,
+        knowledge: KnowledgeStore | None = None,
+    ) -> None:
+        self._log, self._index, self._order = log, index, order
+        self._archive, self._knowledge = archive, knowledge
+        self._pace = Pace(log.clock)
+
+    async def erase(
+        self, selection: Selection, *, with_copies: bool = False, dry_run: bool = False
+    ) -> Receipt:
+        """Erase the selected families and return the receipt; those that are open are left alone, and named.
+
+        Raises `RunOpen`, `RunNotFound` and `ConfigError` for runs given by their ids, before anything is erased;
+        `LogUnavailable`, `LogCorrupted`.
+        """
+        if not selection.asked:
+            raise ConfigError(
+                "select what to erase: runs by their ids, or a user, a session, an agent, or an age"
+            )
+        if self._archive is not None and not dry_run:
+            await self._archive.check()
+        rows = await self._selected(selection)
+        copies = await self._copies(rows)
+        if with_copies:
+            rows, copies = await self._with_copies(rows, copies)
+        is_open = [row.run_id for row in rows.values() if not await self._is_over(row)]
+        going = [row for row in rows.values() if row.run_id not in is_open]
+        erased = [_would_be(row) for row in going] if dry_run else [await self._erase(row) for row in going]
+        if not dry_run:
+            for session in dict.fromkeys(row.session for row in going if row.session is not None):
+                await trim_lane(self._log, session)
+            await self._index.catch_up()
+        gone = {each.run_id for each in erased}
+        return Receipt(
+            namespace=self._log.namespace,
+            at=self._log.clock.now(),
+            by=self._order.by,
+            reason=self._order.reason,
+            asked=selection.asked,
+            dry_run=dry_run,
+            erased=tuple(erased),
+            open=tuple(is_open),
+            copies=tuple(
+                [
+                    msgspec.structs.replace(copy, erased=await self._copy_erased(copy, gone, dry_run))
+                    for copy in copies
+                ]
+            ),
+        )
+
+    async def _selected(self, selection: Selection) -> dict[str, RunRow]:
+        if selection.run_ids:
+            named = [await self._index.run(run) for run in selection.run_ids]
+            for row in named:
+                if not row.buried:
+                    await check_buriable(self._log, run_subject(row.shard, row.root_id, row.run_id))
+        else:
+            named = await self._index.runs(
+                user=selection.user, session=selection.session, agent=selection.agent, limit=-1
+            )
+            named = [row for row in named if row.run_id == row.root_id and _is_old(row, selection.before)]
+        return {row.run_id: row for row in sorted(named, key=lambda row: (row.submitted_at, row.run_id))}
+
+    async def _copies(self, rows: dict[str, RunRow]) -> list[Copy]:
+        found: list[Copy] = []
+        for row in rows.values():
+            if row.buried:
+                found += [Copy(kind="archive", of=row.run_id, at=row.url)] if row.url else []
+                continue
+            texts = await texts_of(self._log, row)
+            found += await copies_of(self._log, self._index, row, texts, self._knowledge)
+        return [copy for copy in found if copy.kind in {"archive", "knowledge"} or copy.at not in rows]
+
+    async def _with_copies(
+        self, rows: dict[str, RunRow], copies: list[Copy]
+    ) -> tuple[dict[str, RunRow], list[Copy]]:
+        """Return the selection with the runs that are copies, and with the copies of those."""
+        every, todo = dict(rows), copies
+        while True:
+            runs = {copy.at for copy in todo if copy.kind in {"fork", "memory"}} - every.keys()
+            if not runs:
+                return every, list(dict.fromkeys(copies))
+            more = {run: await self._index.run(run) for run in sorted(runs)}
+            every |= more
+            todo = await self._copies(more)
+            copies = [*copies, *todo]
+
+    async def _is_over(self, row: RunRow) -> bool:
+        if row.buried:
+            return True
+        try:
+            await check_buriable(self._log, run_subject(row.shard, row.root_id, row.run_id))
+        except RunOpen:
+            return False
+        except RunGone:
+            return True
+        return True
+
+    async def _erase(self, row: RunRow) -> Erased:
+        self._pace.begin()
+        keep = functools.partial(self._archive.keep, self._log) if self._archive is not None else None
+        root = run_subject(row.shard, row.root_id, row.run_id)
+        try:
+            return await bury(self._log, root, self._order, keep)
+        finally:
+            await self._pace.rest()
+
+    async def _copy_erased(self, copy: Copy, gone: set[str], dry_run: bool) -> bool:
+        if copy.kind != "archive":
+            return copy.at in gone
+        if dry_run:
+            return False
+        store = self._archive
+        return store is not None and await store.delete(copy.at)
+
+
+def _is_old(row: RunRow, before: float | None) -> bool:
+    return before is None or (row.over and row.updated_at < before)
+
+
+def _would_be(row: RunRow) -> Erased:
+    return Erased(
+        run_id=row.run_id,
+        how=row.buried or "deleted",
+        at=row.updated_at,
+        url=row.url,
+        digest="",
+        user=row.user,
+        session=row.session,
+        before=bool(row.buried),
+    )
+
+
+def selection_of(
+    run_ids: Sequence[str], user: str | None, session: str | None, agent: str | None, before: float | None
+) -> Selection:
+    """Return the selection. Raises `ConfigError` for both runs and filters."""
+    selection = Selection(run_ids=tuple(run_ids), user=user, session=session, agent=agent, before=before)
+    if run_ids and len(selection.asked) > 1:
+        raise ConfigError("select runs by their ids, or by a user, a session, an agent and an age, not both")
+    return selection

@@ -1,0 +1,77 @@
+"""`foldlog runs delete` on a real server."""
+
+from pathlib import Path
+
+from tests.cli.commands import Project
+
+WORDS = "the secret of " + "x" * 40
+
+
+def started(project: Project, *options: str, text: str = WORDS) -> str:
+    done = project.run("run", "project_agents:helper", text, "--json", *options)
+    assert done.code == 0
+    return str(done.lines[0]["run_id"])
+
+
+def test_the_runs_of_a_user_are_erased_with_a_receipt(project: Project):
+    runs = [started(project, "--user", "u", "--session", "s") for _ in range(2)]
+    other = started(project, text="other")
+    dry = project.run("runs", "delete", "--user", "u", "--dry-run", "--json").document
+    assert [each["run_id"] for each in dry["erased"]] == runs
+    assert project.run("runs", "show", runs[0]).code == 0
+    done = project.run(
+        *("runs", "delete", "--user", "u", "--by", "ann", "--reason", "request 7"),
+        *("--receipt", "receipt.json"),
+    )
+    assert done.code == 0, done.err
+    assert f"run {runs[0]}: deleted" in done.out
+    receipt = (project.place / "receipt.json").read_text()
+    assert '"by": "ann"' in receipt
+    assert WORDS not in receipt
+    shown = project.run("runs", "show", runs[0])
+    assert shown.code == 1
+    assert f"error: run {runs[0]} was deleted on" in shown.error
+    assert "by ann (request 7)" in shown.error
+    for command in (
+        ("runs", "history"),
+        ("runs", "stream"),
+        ("runs", "cancel"),
+        ("events", "export"),
+        ("replay",),
+    ):
+        refused = project.run(*command, runs[1])
+        assert (refused.code, f"run {runs[1]} was deleted on" in refused.error) == (1, True)
+    rows = {row["run_id"]: row for row in project.run("runs", "list", "--json").document}
+    assert [rows[run]["buried"] for run in (*runs, other)] == ["deleted", "deleted", ""]
+    assert rows[runs[0]]["family"]["usage"]["total_tokens"] > 0
+    verified = project.run("events", "verify", "--all")
+    assert (verified.code, "2 erased" in verified.out) == (0, True), verified.out + verified.err
+    whole = project.run("events", "export", "--all", "--artifacts")
+    assert WORDS not in whole.out
+    again = project.run("runs", "delete", *runs, "--json").document
+    assert [each["before"] for each in again["erased"]] == [True, True]
+
+
+def test_a_selection_that_selects_nothing_or_too_much_is_refused(project: Project):
+    run = started(project)
+    assert project.run("runs", "delete").code == 2
+    assert project.run("runs", "delete", run, "--user", "u").code == 2
+    nothing = project.run("runs", "delete", "--user", "nobody")
+    assert (nothing.code, "no matching runs" in nothing.err) == (1, True)
+    assert project.run("runs", "delete", "--before", "1h", "--json").document["erased"] == []
+    Path(project.place / "taken.json").write_text("{}")
+    taken = project.run("runs", "delete", run, "--receipt", "taken.json")
+    assert (taken.code, taken.error) == (2, "error: taken.json exists: a receipt is not overwritten")
+    nowhere = project.run("runs", "delete", run, "--archive", "nowhere")
+    assert nowhere.code == 2
+    assert project.run("runs", "show", run).code == 0
+
+
+def test_an_open_run_is_left_alone_by_name(project: Project):
+    open_run = project.run("run", "project_agents:careful", "x", "--user", "u", "--no-wait", "--json").lines[
+        0
+    ]["run_id"]
+    refused = project.run("runs", "delete", open_run)
+    assert (refused.code, f"run {open_run} is open" in refused.error) == (1, True)
+    done = project.run("runs", "delete", "--user", "u")
+    assert (done.code, f"run {open_run} is open" in done.err) == (1, True)
