@@ -358,6 +358,7 @@ class MessageInjected(EventFields, frozen=True, kw_only=True, tag="message_injec
 
     type: ClassVar[Literal["message_injected"]] = "message_injected"
     content: str
+    parts: list[Part] = []
 
 
 class Budget(EventFields, frozen=True, kw_only=True, tag="budget"):
@@ -869,6 +870,7 @@ class MessageQueued(EventFields, frozen=True, kw_only=True, tag="message_queued"
 
     type: ClassVar[Literal["message_queued"]] = "message_queued"
     content: str
+    parts: list[Part] = []
 
 
 class SignalReceived(EventFields, frozen=True, kw_only=True, tag="signal_received"):

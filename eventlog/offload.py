@@ -73,7 +73,7 @@ OUTLINES: dict[type[EventFields], dict[str, Any]] = {
     Reasoning: {"text": ""},
     ToolCall: {"arguments": {}, "raw_arguments": None, "injected_args": {}},
     ApprovalRequested: {"arguments": {}, "injected_args": {}, "result": None},
-    MessageInjected: {"content": ""},
+    MessageInjected: {"content": "", "parts": []},
     ChildReturned: {"output": ""},
     OutputMade: {"output": ""},
     PlannerReplied: {"text": "", "calls": []},

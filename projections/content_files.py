@@ -10,6 +10,8 @@ from ..eventlog.events import (
     Event,
     FileMade,
     MemoryHydrated,
+    MessageInjected,
+    MessageQueued,
     PlannerToolReturned,
     ResultRecorded,
     Submitted,
@@ -26,6 +28,8 @@ def files_in(event: Event) -> list[FilePart]:
             return [*_of_messages(event.messages), *files_of(event.parts)]
         case MemoryHydrated():
             return list(_of_messages(event.messages if isinstance(event.messages, list | tuple) else ()))
+        case MessageQueued() | MessageInjected():
+            return files_of(event.parts)
         case FileMade():
             return [made_file(event)]
         case ToolResult() | PlannerToolReturned() | ResultRecorded() | ApprovalRequested() if event.in_parts:

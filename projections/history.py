@@ -185,7 +185,9 @@ def _evolve(state: TurnState, event: StoredEvent | Unknown, at: float) -> None: 
         case Submitted():
             state.submitted = event
             state.messages.append(Message(role="user", content=event.input, parts=tuple(event.parts)))
-        case MessageInjected(content=content) | OutputRejected(message=content):
+        case MessageInjected():
+            state.messages.append(Message(role="user", content=event.content, parts=tuple(event.parts)))
+        case OutputRejected(message=content):
             state.messages.append(Message(role="user", content=content))
         case Step(status="started"):
             state.steps += 1

@@ -119,7 +119,7 @@ def pending_of(state: RunState) -> Pending:
         ),
         unread=tuple(signal.event.name for signal in state.signals),
         children=tuple(state.open_children),
-        messages=tuple(state.queue),
+        messages=state.queued_texts,
         refresh=state.refresh,
         left=tuple(state.left),
     )

@@ -29,7 +29,7 @@ from ..eventlog.events import (
     WaitEnded,
     WaitStarted,
 )
-from ..eventlog.parts import FilePart
+from ..eventlog.parts import FilePart, files_of
 from .id_set import IdSet
 from .messages import Message, Place, ReplyItems, chain
 
@@ -371,7 +371,7 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     inner_usage: TokenUsage = TokenUsage()
     """The usage of the children that are over, with their descendants."""
     inner_cost_usd: str | None = "0"
-    queue: list[str] = []
+    queue: list[Message] = []
     signals: list[UnreadSignal] = []
     """The signals that ended no wait yet, oldest first."""
     signal_count: int = 0
@@ -522,6 +522,14 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     def signal_number(self, name: str, key: str) -> int | None:
         """Return the number of the signal that was stored with this key, from 1; null for none, and without a key."""
         return self.signal_keys.get(signal_key(name, key)) if key else None
+
+    @property
+    def queued_texts(self) -> tuple[str, ...]:
+        """The messages for the next step: their texts, and their files by name, type and size."""
+        return tuple(
+            " ".join(filter(None, (each.content, *(f"[{file}]" for file in files_of(each.parts)))))
+            for each in self.queue
+        )
 
     @property
     def waiting_calls(self) -> list[CallState]:

@@ -28,6 +28,7 @@ from ..projections.money import plus_cost
 from ..projections.outcome import Outcome, fold_stored
 from ..projections.pending import Pending, pending_of
 from ..projections.run_state import RunState
+from .agents.content import read_message
 from .agents.registry import Registry
 from .core.answers import check_answer, check_answered, check_pending, given_arguments, given_json
 from .core.commands import (
@@ -51,6 +52,7 @@ from .journal.journal import DECISIONS_MAX, Journal, following
 from .journal.outages import STALE_READ_S
 from .journal.timers import wakeup_for
 from .ports.executor import Executor, require
+from .ports.files import Content
 from .ports.json_values import NotJson, as_stored
 from .ports.runnable import Runnable
 from .shared.approved_calls import ApprovedCalls
@@ -228,13 +230,15 @@ class RunHandle(Generic[OutputT]):
         """Cancel the run and all runs below it; return cancelled, or already_completed, already_error, ..."""
         return await cancel_family(self._runtime.log, await self._located(), reason, by)
 
-    async def inject(self, content: str) -> None:
-        """Queue a message for the run's next step.
+    async def inject(self, content: Content) -> None:
+        """Queue a message for the run's next step: a text, a `File`, or a list of both.
 
-        Raises `RunFinished`, `UnsupportedByExecutor`, `ConfigError` for a run that has no steps of its own.
+        Raises `RunFinished`, `UnsupportedByExecutor`, `ConfigError` for a run that has no steps of its own, and for a
+        file that is over a limit of its agent, or that its model is known not to take.
         """
-        command = Inject(_text("an injected message", content))
-        await self._send(command, refuse_finished=True, feature="inject")
+        journal = await self._journal()
+        command = await _message(self._runtime, journal, content)
+        await self._send(command, journal=journal, refuse_finished=True, feature="inject")
 
     async def refresh_tools(
         self, mcp_servers: Mapping[str, Mapping[str, Any]] | None = None, *, by: str = ""
@@ -521,6 +525,17 @@ def _checked(command: Command) -> Command:
         return as_stored(command)
     except NotJson as error:
         raise ConfigError(f"{type(command).__name__.lower()}: {error}") from None
+
+
+async def _message(runtime: Namespace, journal: Journal, content: Content) -> Inject:
+    """Return the message to queue, with its files stored. Raises `ConfigError`."""
+    if journal.state.closed or journal.state.kind != "agent":
+        return Inject("")  # which is refused when it is sent
+    if isinstance(content, str):
+        return Inject(_text("an injected message", content))
+    given = read_message(runtime.registry, journal.rules, content)
+    await given.store(runtime.log, journal.subject.root)
+    return Inject(given.text, given.parts)
 
 
 def _text(what: str, value: object) -> str:

@@ -29,11 +29,11 @@ from ..projections.history import History
 from ..projections.run_state import RunState
 from .agents import budget_check, capabilities
 from .agents.agent import Agent
+from .agents.content import read_content
 from .agents.loop import RalphLoop
 from .agents.overrides import overridden
 from .agents.registry import Registry
 from .burying.options import EraseOptions, erase
-from .content import read_content
 from .core.answers import given_arguments, given_json
 from .core.commands import AnswerCallback, Resolve
 from .core.rules import rules_of

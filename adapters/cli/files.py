@@ -10,18 +10,27 @@ import msgspec
 
 from ...eventlog.commits import decode
 from ...eventlog.errors import ConfigError
-from ...eventlog.events import Event, FileMade, Submitted, ToolResult
+from ...eventlog.events import Event, FileMade, MessageQueued, Submitted, ToolResult
 from ...eventlog.offload import restore
 from ...eventlog.parts import FilePart
 from ...projections.content_files import files_in
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from ...runtime import Runtime
+    from ...runtime.ports.files import Content
 
 Source = Literal["input", "tool", "model"]
+_ADDRESSES = ("http://", "https://")
 _UNSAFE = re.compile(r"[^\w.-]+")
+
+_SOURCES: dict[type[Event], Source] = {
+    Submitted: "input",
+    MessageQueued: "input",
+    ToolResult: "tool",
+    FileMade: "model",
+}
 
 
 class FoundFile(NamedTuple):
@@ -36,14 +45,21 @@ class FoundFile(NamedTuple):
         return {**msgspec.structs.asdict(self.file), "source": self.source, "path": self.path or None}
 
 
+def with_files(text: str, given: Sequence[str]) -> Content:
+    """Return a text with files, of paths and http addresses, after it. Raises `ConfigError`."""
+    from ...runtime.ports.files import File
+
+    if not given:
+        return text
+    files = [File.from_url(each) if each.startswith(_ADDRESSES) else File.from_path(each) for each in given]
+    return [text, *files] if text else files
+
+
 async def files_of_run(runtime: Runtime, run_id: str) -> list[FoundFile]:
     """Return the files of a run in order of their first appearance, each once."""
     found: dict[tuple[str | None, str | None], FoundFile] = {}
     async for event in _events(runtime, run_id):
-        source: Source | None = (
-            "input" if isinstance(event, Submitted) else "tool" if isinstance(event, ToolResult) else None
-        )
-        source = "model" if isinstance(event, FileMade) else source
+        source = _SOURCES.get(type(event))
         for file in files_in(event) if source is not None else ():
             found.setdefault((file.artifact, file.url), FoundFile(file, source or "input"))
     return list(found.values())

@@ -37,14 +37,14 @@ from .counting import count_usage
 
 def queue_message(state: RunState, event: MessageQueued) -> None:
     """Queue a message for the next request."""
-    state.queue.append(event.content)
+    state.queue.append(Message(role="user", content=event.content, parts=tuple(event.parts)))
 
 
 def inject_message(state: RunState, event: MessageInjected) -> None:
     """Move the oldest queued message into the conversation."""
     state.queue[:1] = []
     state.continued = ""
-    add_message(state, Message(role="user", content=event.content))
+    add_message(state, Message(role="user", content=event.content, parts=tuple(event.parts)))
 
 
 def reject_output(state: RunState, event: OutputRejected) -> None:

@@ -107,7 +107,7 @@ def _observed(state: RunState, newer: int) -> JsonObject:
         "calls": [_call(call) for call in state.calls.values()],
         "approvals": [_approval(name, approval) for name, approval in state.approvals.items()],
         "open_children": sorted(state.open_children),
-        "queue": list(state.queue),
+        "queue": [message.content for message in state.queue],
         "messages": [_message(message) for message in state.messages],
         "newer_events": newer,
     }

@@ -53,7 +53,17 @@ from ...eventlog.events import (
 from ...projections.fold.waits import channel
 from ..canonical.canonical import label_of
 from ..traces.trace import Trace
-from .run_facts import APPROVALS, CALL_FAMILIES, CLOSED, FILES, TEXT, CallFacts, ChildFacts, RunFacts
+from .run_facts import (
+    APPROVALS,
+    CALL_FAMILIES,
+    CLOSED,
+    FILES,
+    TEXT,
+    CallFacts,
+    ChildFacts,
+    RunFacts,
+    is_message,
+)
 
 _OF_CALLS = (*CALL_FAMILIES, ChildStarted, ToolAttemptFailed, ToolStarted)
 """Events of calls that the run itself makes."""
@@ -577,7 +587,7 @@ def _r13(facts: RunFacts, event: Event) -> Iterator[Finding]:
             yield f"message_injected is within step {facts.step}", facts.step_revision
         case MessageInjected() if not facts.queue:
             yield "message_injected without a queued message", 0
-        case MessageInjected() if event.content != facts.queue[0][0]:
+        case MessageInjected() if not is_message(event, facts.queue[0][0]):
             yield "message_injected is not the message that was queued first", facts.queue[0][1]
         case Status(status="completed") if event.reason != "budget_limit":
             if facts.queue and facts.steps < facts.max_steps:

@@ -62,6 +62,11 @@ CALL_FAMILIES = (
 REASONING, TEXT, FILES, USAGE, CALLS, APPROVALS, CLOSED = range(7)
 
 
+def is_message(injected: MessageInjected, queued: MessageQueued) -> bool:
+    """Return whether a message that reaches the model is this queued one."""
+    return (injected.content, injected.parts) == (queued.content, queued.parts)
+
+
 class CallFacts:
     """A tool call: its index within its step, and the revisions of its events."""
 
@@ -122,7 +127,7 @@ class RunFacts:
         self.pauses: list[tuple[str, int]] = []
         self.lapsed_pauses = 0
         self.owes: tuple[str, int] | None = None
-        self.queue: list[tuple[str, int]] = []
+        self.queue: list[tuple[MessageQueued, int]] = []
         self.max_steps = Rules().max_steps
         self.injected: int | None = None
         self.iteration: int | None = None
@@ -162,7 +167,7 @@ class RunFacts:
             case CancelRequested():
                 self.cancelled = self.cancelled or revision
             case MessageQueued():
-                self.queue.append((event.content, revision))
+                self.queue.append((event, revision))
             case SignalReceived():
                 self.unread[event.name, event.tool_call_id] += 1
             case SignalDropped():
@@ -314,7 +319,7 @@ class RunFacts:
 
     def _fold_injected(self, event: MessageInjected, revision: int) -> None:
         self.injected = revision
-        index = next((i for i, (content, _) in enumerate(self.queue) if content == event.content), 0)
+        index = next((i for i, (queued, _) in enumerate(self.queue) if is_message(event, queued)), 0)
         self.queue[index : index + 1] = []
 
     def _fold_ralph(self, event: RalphIteration | RalphStop, revision: int) -> None:

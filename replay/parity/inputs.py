@@ -29,6 +29,7 @@ from ...eventlog.events import (
     ToolCall,
     WaitEnded,
 )
+from ...eventlog.parts import Part
 from ..canonical.structure import Placed, place
 from ..traces.trace import Trace
 
@@ -43,6 +44,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag="message", tag_fiel
 
     step: int
     content: str
+    parts: list[Part] = []
     run: str = ROOT
 
 
@@ -169,7 +171,7 @@ class _Own:
 
     def __init__(self) -> None:
         self._shared: dict[str, int] = {}
-        self._queued: dict[str, list[str]] = {}
+        self._queued: dict[str, list[tuple[str, list[Part]]]] = {}
 
     def has(self, event: Event) -> bool:
         """Return whether the next event may stem from an input of the run's own."""
@@ -179,9 +181,9 @@ class _Own:
         queue = self._queued.setdefault(event.run_id, [])
         match event:
             case MessageQueued() if shared:
-                queue.append(event.content)
-            case MessageInjected() if event.content in queue:
-                queue.remove(event.content)
+                queue.append((event.content, event.parts))
+            case MessageInjected() if (event.content, event.parts) in queue:
+                queue.remove((event.content, event.parts))
                 return False
             case _:
                 pass
@@ -192,12 +194,10 @@ def _input(family: FamilyPlaces, events: list[Event], index: int, event: Event) 
     if event.agent_path and family.is_forwarded(event):
         return []
     match event:
-        case MessageInjected(content=content):
-            run = family.place_of(event.run_id)
-            return [Message(step=_next_step(events, index), content=content, run=run)]
-        case MessageQueued(content=content) if _is_left(events, index):
-            run = family.place_of(event.run_id)
-            return [Message(step=_next_step(events, index), content=content, run=run)]
+        case MessageInjected():
+            return [_message(family, events, index, event)]
+        case MessageQueued() if _is_left(events, index):
+            return [_message(family, events, index, event)]
         case Status(status="paused", reason="manual"):
             return [Pause(step=_next_step(events, index), run=family.place_of(event.run_id))]
         case ApprovalResolved():
@@ -216,6 +216,17 @@ def _input(family: FamilyPlaces, events: list[Event], index: int, event: Event) 
             ]
         case _:
             return []
+
+
+def _message(
+    family: FamilyPlaces, events: list[Event], index: int, event: MessageInjected | MessageQueued
+) -> Message:
+    return Message(
+        step=_next_step(events, index),
+        content=event.content,
+        parts=event.parts,
+        run=family.place_of(event.run_id),
+    )
 
 
 def _answer(where: ApprovalPlace, event: ApprovalResolved) -> Answer:

@@ -316,8 +316,8 @@ class _Stage:
         run = self._runtime.get_run(run_id)
         with contextlib.suppress(RunFinished):
             match item:
-                case Message(content=content):
-                    await run.inject(content)
+                case Message():
+                    await run.inject(item.parts or item.content)
                 case Pause():
                     await run.pause()
                 case _:

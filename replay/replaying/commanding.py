@@ -219,7 +219,7 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
         case TimerFired():
             return TimerDue(event.timer_id)
         case MessageQueued():
-            return Inject(event.content)
+            return Inject(event.content, tuple(event.parts))
         case PauseRequested():
             return Resume() if event.withdrawn else Pause(event.by)
         case Status(status="resumed", reason="manual" | "policy"):

@@ -202,9 +202,11 @@ class Agent(Generic[OutputT]):
         """Raise `ConfigError`: an agent's configuration does not name functions."""
         raise ConfigError(f"agent {self.name!r} has no function {name!r} to call with {argument!r}")
 
-    def as_tool(self, name: str | None = None, description: str = "") -> PythonTool[Any, Any]:
+    def as_tool(
+        self, name: str | None = None, description: str = "", *, files: bool = False
+    ) -> PythonTool[Any, Any]:
         """Return a tool that runs this agent as a child run, and returns its output. Raises `ConfigError`."""
-        return runnable_tool(self, name, description)
+        return runnable_tool(self, name, description, files=files)
 
     def extended(
         self,

@@ -28,14 +28,28 @@ def check(provider_of: ProviderOf, config: Mapping[str, Any], rules: Rules) -> N
         raise problem
 
 
-def check_files(provider_of: ProviderOf, rules: Rules, files: Iterable[FilePart]) -> None:
+def check_files(provider_of: ProviderOf, models: Iterable[str], files: Iterable[FilePart]) -> None:
     """Raises `ConfigError` for the first file that one of the models is known not to take."""
+    asked = dict.fromkeys(models)
     for file in files:
-        for model in dict.fromkeys(rules.models):
+        for model in asked:
             provider, name = provider_of(model)
             refuses = getattr(provider, "refuses", None)
             if refuses is not None and refuses(name, file.media_type):
                 raise ConfigError(f"the model {model!r} does not take {file.media_type}: {file}")
+
+
+def known_models(provider_of: ProviderOf, models: Iterable[str]) -> list[str]:
+    """Return those of the models whose providers this process has."""
+    return [model for model in models if _is_known(provider_of, model)]
+
+
+def _is_known(provider_of: ProviderOf, model: str) -> bool:
+    try:
+        provider_of(model)
+    except ConfigError:
+        return False
+    return True
 
 
 def tokens_by(provider_of: ProviderOf, model: str) -> CountTokens:

@@ -132,9 +132,11 @@ class RalphLoop:
                         "which is unknown: configure it, or leave max_cost_usd out"
                     )
 
-    def as_tool(self, name: str | None = None, description: str = "") -> PythonTool[Any, Any]:
+    def as_tool(
+        self, name: str | None = None, description: str = "", *, files: bool = False
+    ) -> PythonTool[Any, Any]:
         """Return a tool that runs this loop as a child run, and returns its output. Raises `ConfigError`."""
-        return runnable_tool(self, name, description)
+        return runnable_tool(self, name, description, files=files)
 
     def to_config(self) -> dict[str, Any]:
         """Return the configuration as JSON builtins."""

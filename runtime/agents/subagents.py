@@ -20,10 +20,12 @@ from pydantic import Field
 from ...eventlog.errors import AgentConfigError, PayloadTooLarge
 from ...eventlog.events import ToolSpec
 from ...projections.run_state import SPAWN_SELF, RunState
+from ..ports.files import Content
 from ..ports.runnable import Runnable
 from ..ports.tools import ChildFailed, Tool, ToolContextPort, ToolFailed
 from ..tools.context import ToolContext
 from ..tools.decorator import tool
+from .as_tool import FileNames, handed_on
 from .config import AgentConfig
 
 PARALLEL = "parallel_subagents"
@@ -56,6 +58,7 @@ class Job(pydantic.BaseModel):
         dict[str, Any] | None, Field(description="a JSON Schema that its answer must match; null: text")
     ] = None
     system_prompt: Annotated[str | None, Field(description="its instructions; null: your own")] = None
+    files: FileNames = None
 
 
 def subagent_tools(agent: Spawning, tools: Mapping[str, Tool]) -> dict[str, Tool]:
@@ -121,6 +124,7 @@ def _spawn_self() -> Tool:
         additional_context: str = "",
         tool_names: list[str] | None = None,
         output_schema: dict[str, Any] | None = None,
+        files: list[str] | None = None,
     ) -> Any:
         """Give a task to a copy of yourself, which sees nothing of this conversation; returns its answer.
 
@@ -130,18 +134,20 @@ def _spawn_self() -> Tool:
             additional_context: what it has to know besides the task
             tool_names: the tools it may use; null for all of yours
             output_schema: a JSON Schema that its answer must match; null for text
+            files: files of this conversation that it is to see, by name; ["*"] for all
         """
         job = Job(
             task=task,
             additional_context=additional_context,
             tool_names=tool_names,
             output_schema=output_schema,
+            files=files,
         )
         parent = _PARENT.get()
         depth = parent.agent.config.max_spawn_depth
         changes: dict[str, Any] = {"allow_self_spawn": depth > 1, "max_spawn_depth": max(1, depth - 1)}
         child = _copy(parent, job, changes, lambda name: depth > 1 or name != SPAWN_SELF)
-        return _read(await context.run(child, _text(job)), job)
+        return _read(await context.run(child, _content(context, job)), job)
 
     return spawn_self
 
@@ -164,13 +170,14 @@ def _parallel_subagents(limit: int) -> Tool:
         parent = _PARENT.get()
         not_safe = {SPAWN_SELF, PARALLEL, *parent.agent.config.hitl_tools}
         changes: dict[str, Any] = {"allow_self_spawn": False, "allow_parallel_subagents": False}
-        children: list[Runnable[Any]] = []
+        children: list[tuple[Runnable[Any], Content]] = []
         for number, job in enumerate(jobs):
             try:
-                children.append(_copy(parent, job, changes, lambda name: name not in not_safe))
+                child = _copy(parent, job, changes, lambda name: name not in not_safe)
+                children.append((child, _content(context, job)))
             except ToolFailed as failure:
                 raise ToolFailed(f"job {number}: {failure}; none was started") from None
-        runs = [context.run(child, _text(job)) for child, job in zip(children, jobs, strict=True)]
+        runs = [context.run(child, content) for child, content in children]
         return await asyncio.gather(
             *(_report(number, run, job) for number, (run, job) in enumerate(zip(runs, jobs, strict=True)))
         )
@@ -188,8 +195,9 @@ async def _report(number: int, run: Awaitable[str], job: Job) -> dict[str, Any]:
     return {"job": number, "status": "completed", "output": output}
 
 
-def _text(job: Job) -> str:
-    return f"{job.task}\n\n{job.additional_context}" if job.additional_context else job.task
+def _content(context: ToolContext, job: Job) -> Content:
+    text = f"{job.task}\n\n{job.additional_context}" if job.additional_context else job.task
+    return handed_on(context, text, job.files)
 
 
 def _read(output: str, job: Job) -> Any:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...eventlog.errors import AgentConfigError, ConfigError, FlowError
-from ..core.swarm.flow import Flow, format_flow
+from ..core.swarm.flow import Flow, format_flow, heads_of
 from ..core.swarm.flow_parser import parse_flow
 from ..core.swarm.handoff import handoff_instructions, handoff_schema
 from ..core.swarm.predicates import Test
@@ -109,6 +109,13 @@ class Swarm:
         return
 
     @property
+    def heads(self) -> tuple[str, ...]:
+        """The members that get the files of the swarm's input: the first of a flow, the lead, or all that hand over."""
+        if self.flow is not None:
+            return heads_of(self.flow)
+        return (self.config.first(self.agents),) if self.config.mode == "team" else tuple(self.members)
+
+    @property
     def functions(self) -> frozenset[str]:
         """The names of the predicates that are functions of this process."""
         return frozenset(self.predicates)
@@ -133,9 +140,11 @@ class Swarm:
             )
         return bool(await call_function(self.predicates[known], argument))
 
-    def as_tool(self, name: str | None = None, description: str = "") -> PythonTool[Any, Any]:
+    def as_tool(
+        self, name: str | None = None, description: str = "", *, files: bool = False
+    ) -> PythonTool[Any, Any]:
         """Return a tool that runs this swarm as a child run, and returns its output. Raises `ConfigError`."""
-        return runnable_tool(self, name, description)
+        return runnable_tool(self, name, description, files=files)
 
     @property
     def digest(self) -> str:

@@ -16,7 +16,7 @@ from ...eventlog.events import (
     ToolStatus,
     WaitKind,
 )
-from ...eventlog.parts import FilePart
+from ...eventlog.parts import FilePart, Part
 from ...projections.messages import CallRequest
 from ...projections.tokens import UsageSource
 from ..ports.models import ProviderCall
@@ -284,9 +284,10 @@ class Fence(msgspec.Struct, frozen=True):
 
 
 class Inject(msgspec.Struct, frozen=True):
-    """Queue a message for the next step."""
+    """Queue a message for the next step; `parts` is its whole content if it is more than one text."""
 
     content: str
+    parts: tuple[Part, ...] = ()
 
 
 class RefreshTools(msgspec.Struct, frozen=True):

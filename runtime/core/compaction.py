@@ -34,7 +34,7 @@ from ...projections.prompt import (
     tail_start,
 )
 from ...projections.run_state import CutState, RunState
-from ...projections.tokens import estimate_tokens, file_tokens, messages_tokens
+from ...projections.tokens import file_tokens, message_tokens, messages_tokens
 from ..ports.models import ContextOverflow
 from . import model_calls
 from .commands import ModelReplied
@@ -65,7 +65,7 @@ def exceeds(state: RunState, pct: int) -> bool:
 
 def next_tokens(state: RunState) -> int:
     """Return the tokens of the next request, including the queued messages that it will be the first to carry."""
-    return state.context.tokens + sum(map(estimate_tokens, state.queue))
+    return state.context.tokens + sum(map(message_tokens, state.queue))
 
 
 def begin(turn: Turn) -> bool:
@@ -86,7 +86,7 @@ def _leave_files_out(turn: Turn) -> None:
     cause = ""
     left_out: list[int] = []
     for index in files_before_the_round(state.messages):
-        sizes = file_sizes(state.messages, left_out)
+        sizes = file_sizes([*state.messages, *state.queue], left_out)
         too_large = sum(sizes.values()) > rules.files.request_bytes_max
         too_long = rules.context.overflow != "none" and exceeds_without(state, pct, left_out)
         if not (too_large or too_long):

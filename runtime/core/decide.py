@@ -196,7 +196,7 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
         case Fence():
             turn.fence(command.reason, command.by)
         case Inject():
-            turn.add(MessageQueued(content=command.content))
+            turn.add(MessageQueued(content=command.content, parts=list(command.parts)))
         case RefreshTools():
             tool_refresh.requested(turn, command)
         case Pause():

@@ -48,12 +48,14 @@ class RunNode(msgspec.Struct, frozen=True, kw_only=True):
     """Run a member as a child: the `ordinal`-th (0, 1, ...) of its name. Ends in `ChildEnded`.
 
     One that exists is driven further, never started again. `first`: it gets the run's `messages`.
+    `files`: it gets the files of the run's input.
     """
 
     name: str
     ordinal: int
     input: str
     first: bool = False
+    files: bool = False
 
 
 class Evaluate(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,8 @@ from ...projections.call_texts import answer_text, result_text
 from ...projections.messages import sha256_hex
 from ...projections.retrieval import LIMIT_MAX, OFFLOADED, RETRIEVE, SOURCE, retrieval_spec
 from ...projections.run_state import RunState
+from ..ports.files import File
+from ..ports.media_types import by_signature
 from ..ports.tools import Tool, ToolContextPort, ToolFailed
 from .rules import Rules
 
@@ -72,18 +74,34 @@ class Retrieval:
         self.spec: ToolSpec = retrieval_spec(injected)
         self._artifacts = artifacts
 
-    async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> str:
-        """Return the characters from `offset` on, at most `limit`. Raises `ToolFailed`."""
+    async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> str | File:
+        """Return the characters from `offset` on, at most `limit`; a file that is not text, whole, as a file.
+
+        Raises `ToolFailed`.
+        """
         given = {key: value for key, value in arguments.items() if value is not None}
         name, offset, limit = given.get("id"), given.get("offset", 0), given.get("limit", LIMIT_MAX)
         if not isinstance(name, str) or not _is_count(offset) or not _is_count(limit):
             raise ToolFailed("give id as text, offset and limit as whole numbers from 0 on")
         try:
-            text = (await self._artifacts.get(name)).decode(errors="replace")
+            data = await self._artifacts.get(name)
         except KeyError:
             raise ToolFailed(f"there is no artifact {name!r}") from None
+        text = _text_of(data)
+        if text is None:
+            return File.from_bytes(data)
         end = min(offset + min(limit, LIMIT_MAX), len(text))
         return f"{text[offset:end]}\n[characters {min(offset, len(text))} to {end} of {len(text)}]"
+
+
+def _text_of(data: bytes) -> str | None:
+    """Return the bytes as text; null for those of a file of another type."""
+    if by_signature(data) is not None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _is_count(value: object) -> bool:

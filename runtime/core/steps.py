@@ -57,7 +57,9 @@ def begin(turn: Turn) -> None:
         limit = turn.rules.max_steps
         turn.fail("max_steps", f"no final answer within {limit} steps", recoverable=False, step=None)
     else:
-        turn.add(*[MessageInjected(content=content) for content in list(state.queue)])
+        turn.add(
+            *[MessageInjected(content=each.content, parts=list(each.parts)) for each in list(state.queue)]
+        )
         budgets.advise(turn)
         turn.add(Step(step=state.step + 1, status="started", started_at=turn.now))
         model_calls.ask(turn, turn.rules.model)

@@ -11,7 +11,7 @@ import msgspec
 
 from ...eventlog.errors import ConfigError, PayloadTooLarge
 from ...eventlog.events import ParentLink, Submitted, Trigger, TriggerKind
-from ...eventlog.parts import Part
+from ...eventlog.parts import Part, TextPart, files_of
 from ...eventlog.ports import COMMIT_BYTES_MAX
 from ...projections.messages import canonical_json, parse_messages, sha256_hex
 from ..ports.json_values import as_stored
@@ -106,6 +106,14 @@ def uncounted(value: Any) -> Any:
             return [uncounted(each) for each in value]
         case _:
             return value
+
+
+def with_text(submitted: Submitted, text: str) -> Sequence[Part]:
+    """Return the input of a run in parts, with another text before its files; empty for one text."""
+    if text == submitted.input:
+        return submitted.parts
+    files = files_of(submitted.parts)
+    return [TextPart(text=text), *files] if files else []
 
 
 def with_model(submitted: Submitted, model: str) -> Submitted:

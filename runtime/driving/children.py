@@ -13,21 +13,24 @@ import msgspec
 from ...eventlog.errors import ConfigError, NotRegistered, PayloadTooLarge, RunNotFound
 from ...eventlog.events import ChildReturned, StoredEvent, Submitted
 from ...eventlog.names import child_run_id, run_subject
+from ...eventlog.parts import Part
 from ...eventlog.ports import COMMIT_BYTES_MAX
 from ...projections.messages import sha256_hex
 from ...projections.money import plus_cost
 from ...projections.run_state import SPAWN_SELF, RunState
+from ..agents.content import GivenContent, read_content
 from ..core.commands import ChildEnded, ChildSpawned, Command, PreparationFailed, Tick
 from ..core.effects import CallTool, Effect, RunNode
 from ..core.lineage import link_to, node_place, recorded_for
 from ..core.parking import waits_for_people
-from ..core.submission import CHILD, handed_down, submitted_event, with_model
+from ..core.submission import CHILD, handed_down, submitted_event, with_model, with_text
 from ..core.turn import Turn
 from ..journal.cancel import cancel_family, see_cancel_through
 from ..journal.family import until_ready
 from ..journal.journal import Journal
 from ..journal.open_run import open_turn
 from ..journal.outages import STALE_READ_S, through_outages
+from ..ports.files import Content
 from ..ports.runnable import Runnable
 from ..ports.tools import ChildFailed
 from ..shared.slots import give_up, slots_of
@@ -83,7 +86,10 @@ class Beginning(msgspec.Struct, frozen=True):
 
     runnable: Runnable
     text: str
+    parts: Sequence[Part] = ()
     messages: Sequence[Mapping[str, Any]] = ()
+    files: GivenContent | None = None
+    """The content of a call's child, whose files are stored before its submission."""
     submitted: Submitted | None = None
     """Its submission without the link to the parent, if that was built before."""
 
@@ -143,8 +149,10 @@ class ChildRuns:
             name=runnable.name,
             kind=runnable.kind,
         )
-        messages = state.submitted.messages if effect.first and state.submitted is not None else ()
-        start = Beginning(runnable, effect.input, messages)
+        own = state.submitted
+        messages = own.messages if effect.first and own is not None else ()
+        parts = with_text(own, effect.input) if effect.files and own is not None else ()
+        start = Beginning(runnable, effect.input, parts, messages)
         await self._run(spawned, start, lambda: None, exists=known is not None)
 
     def leave(self, call_id: str) -> None:
@@ -176,7 +184,7 @@ class ChildRuns:
             await self._store(_ended(journal), None)
 
     def beginning(
-        self, call_id: str, ordinal: int, runnable: Runnable, text: str, options: ChildOptions
+        self, call_id: str, ordinal: int, runnable: Runnable, content: Content, options: ChildOptions
     ) -> Beginning:
         """Return the start of a call's `ordinal`-th child. Raises `ConfigError`, `PayloadTooLarge`.
 
@@ -184,31 +192,11 @@ class ChildRuns:
         """
         call = self._driver.state.calls.get(call_id)
         if call is not None and ordinal < len(call.children):
-            return Beginning(runnable, text)
-        return Beginning(runnable, text, submitted=self._submitted(runnable, text, options))
-
-    def _submitted(
-        self,
-        runnable: Runnable,
-        text: str,
-        options: ChildOptions,
-        messages: Sequence[Mapping[str, Any]] = (),
-    ) -> Submitted:
-        """Return the first event of a child, with the user and metadata of this run unless others are given."""
-        above = self._driver.state.submitted
-        user, metadata, policy = (
-            (above.user, above.metadata, above.policy) if above is not None else (None, {}, {})
-        )
-        return submitted_event(
-            runnable,
-            text,
-            executor=CHILD,
-            messages=messages,
-            user=user if options.user is None else options.user,
-            metadata=metadata if options.metadata is None else options.metadata,
-            policy=policy,
-            trigger=handed_down(above),
-        )
+            return Beginning(runnable, "")
+        given = read_content(self._driver.host.registry, runnable, content)
+        start = Beginning(runnable, given.text, given.parts, files=given if given.parts else None)
+        submitted = _submission(self._driver.state.submitted, start, options)
+        return msgspec.structs.replace(start, submitted=submitted)
 
     async def run_in_call(
         self, call_id: str, ordinal: int, start: Beginning, announced: Callable[[], None]
@@ -252,7 +240,9 @@ class ChildRuns:
         state, runnable = self._driver.state, start.runnable
         assert state.submitted is not None  # noqa: S101 - a driven run was submitted
         parent = link_to(state.submitted, state.run, spawned.call_id, spawned.ordinal)
-        submitted = start.submitted or self._submitted(runnable, start.text, ChildOptions(), start.messages)
+        if start.files is not None:
+            await through_outages(self._driver.clock, start.files.store, self._driver.host.log, state.root)
+        submitted = start.submitted or _submission(state.submitted, start, ChildOptions())
         submitted = msgspec.structs.replace(submitted, parent=parent)
         if parent.fork_model is not None:
             submitted = with_model(submitted, parent.fork_model)
@@ -383,6 +373,24 @@ class ChildRuns:
         self._unsure.remove(call_id)
 
 
+def _submission(above: Submitted | None, start: Beginning, options: ChildOptions) -> Submitted:
+    """Return the first event of a child, with the user and the metadata of the run above unless others are given."""
+    user, metadata, policy = (
+        (above.user, above.metadata, above.policy) if above is not None else (None, {}, {})
+    )
+    return submitted_event(
+        start.runnable,
+        start.text,
+        executor=CHILD,
+        parts=start.parts,
+        messages=start.messages,
+        user=user if options.user is None else options.user,
+        metadata=metadata if options.metadata is None else options.metadata,
+        policy=policy,
+        trigger=handed_down(above),
+    )
+
+
 class CallChildren:
     """The children of one attempt at a call, numbered so that a repeated attempt finds the ones it had.
 
@@ -393,11 +401,11 @@ class CallChildren:
         self._runs, self._call_id = runs, call_id
         self._turns: list[asyncio.Event] = []
 
-    def run(self, runnable: Runnable, text: str, options: ChildOptions) -> Awaitable[str]:
+    def run(self, runnable: Runnable, content: Content, options: ChildOptions) -> Awaitable[str]:
         """Start the next child, or find it; return its output."""
         ordinal = len(self._turns)
         try:
-            start = self._runs.beginning(self._call_id, ordinal, runnable, text, options)
+            start = self._runs.beginning(self._call_id, ordinal, runnable, content, options)
         except (ConfigError, PayloadTooLarge) as error:
             running = asyncio.ensure_future(_fail(error))
         else:

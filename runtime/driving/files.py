@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from ...eventlog.errors import ConfigError
-from ...eventlog.parts import FilePart
+from ...eventlog.parts import FilePart, TextPart
 from ...eventlog.ports import Log
 from ..agents import capabilities
 from ..agents.secrets import Veil
 from ..core.content import CountTokens, Held, held
 from ..journal.outages import through_outages
-from ..ports.files import File, parts_of
+from ..ports.files import Content, File, parts_of
 from ..ports.json_values import sound
 from ..ports.models import FileDelta, InvalidRequest, ModelRequest
 from ..ports.tools import ToolFailed
@@ -52,6 +52,19 @@ async def _stored(file: FileDelta, driver: Outbox, count: CountTokens) -> FilePa
         bytes=len(data),
     )
     return msgspec.structs.replace(part, tokens=count(part, data))
+
+
+def without_secrets(content: Content, veil: Veil) -> Content:
+    """Return the content without the values of secrets."""
+    if isinstance(content, str):
+        return veil.hide_text(content)
+    return [_hidden(part, veil) for part in parts_of(content)]
+
+
+def _hidden(part: TextPart | FilePart | File, veil: Veil) -> TextPart | FilePart | File:
+    if isinstance(part, File):
+        return _veiled(part, veil)
+    return TextPart(text=veil.hide_text(part.text)) if isinstance(part, TextPart) else part
 
 
 def held_result(driver: Outbox, content: Any, veil: Veil) -> Held:

@@ -21,7 +21,7 @@ from ..core.postconditions import verdict
 from ..core.tool_calls import idempotency_key
 from ..core.waits import signals_of
 from ..ports.evidence import of_result
-from ..ports.files import is_content
+from ..ports.files import Content, is_content
 from ..ports.json_values import NotJson, as_json, bounded, seconds_of, sound
 from ..ports.runnable import Runnable
 from ..ports.tools import (
@@ -44,7 +44,7 @@ from ..tools.run_context import facts_of
 from .call_timeout import PausableTimeout
 from .cancellation import is_being_cancelled
 from .children import CallChildren, ParentDriver
-from .files import held_result, store_files
+from .files import held_result, store_files, without_secrets
 from .late_calls import Late
 from .repeated_events import count_others
 from .verify_call import ToolDriver, doubted, verified
@@ -371,9 +371,9 @@ class _Attempt:
         )
         return callback_token(run, self._driver.state.head.rev, secret)
 
-    def run_child(self, runnable: Runnable[Any], text: str, options: ChildOptions) -> Awaitable[str]:
+    def run_child(self, runnable: Runnable[Any], content: Content, options: ChildOptions) -> Awaitable[str]:
         hidden = ChildOptions(self._veil.hide(options.user), self._veil.hide(options.metadata))
-        return self._runs().run(runnable, self._veil.hide_text(text), hidden)
+        return self._runs().run(runnable, without_secrets(content, self._veil), hidden)
 
     def _runs(self) -> CallChildren:
         if self._children is None:

@@ -14,7 +14,6 @@ from ...eventlog.commits import Chain
 from ...eventlog.errors import ConfigError, RunNotFound
 from ...eventlog.events import ForkLink, ForkTools, Submitted, Trigger
 from ...eventlog.offload import restore
-from ...eventlog.parts import Part, TextPart, files_of
 from ...eventlog.ports import Artifacts, FamilyArtifacts, Log, Selector, Stored, Subject
 from ...eventlog.ports import Family as FamilyOf
 from ...projections.fold import apply
@@ -22,7 +21,7 @@ from ...projections.messages import canonical_json, sha256_hex
 from ...projections.run_state import RunState
 from ..agents.kinds import runnable_of
 from ..core.lineage import given_model, with_model
-from ..core.submission import check_text, check_trigger, uncounted
+from ..core.submission import check_text, check_trigger, uncounted, with_text
 from ..ports.archives import StoredRuns
 from .family import Ancestor, Ancestors, Opening, share
 from .history import check, has_begun
@@ -153,7 +152,7 @@ def submission(origin: Origin, options: ForkOptions) -> Submitted:
         model=options.model or given_model(before),
     )
     text = options.input if options.input is not None and not _begun(origin) else before.input
-    parts = _parts(before, text)
+    parts = list(with_text(before, text))
     what = {
         "config": config,
         "input": [text, options.input],
@@ -186,13 +185,6 @@ def _trigger(before: Submitted, given: Trigger) -> Trigger:
     if given.request_id or before.trigger is None:
         return given
     return msgspec.structs.replace(given, request_id=before.trigger.request_id)
-
-
-def _parts(before: Submitted, text: str) -> list[Part]:
-    """Return the input in parts: another text replaces the text, and the files stay."""
-    if text == before.input or not before.parts:
-        return before.parts
-    return [TextPart(text=text), *files_of(before.parts)]
 
 
 def _check_options(origin: Origin, options: ForkOptions) -> None:

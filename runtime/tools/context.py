@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ...eventlog.errors import ConfigError
 from ...eventlog.events import DRAFTS, OBSERVABLE, Custom, Event, McpProgress, Status, Step, WaitKind
 from ...eventlog.offload import inline_bytes
+from ...eventlog.parts import TextPart
 from ...eventlog.ports import COMMIT_BYTES_MAX
 from ...projections.call_texts import memo_mark, question_mark, wait_mark
 from ..ports.evidence import Evidence, sound_evidence
+from ..ports.files import Content, parts_of
 from ..ports.json_schema import check_output_schema
 from ..ports.json_values import NotJson, StructT, as_json, as_stored, sound
 from ..ports.runnable import is_runnable
@@ -127,7 +130,7 @@ class ToolContext(RunContext[DepsT]):
         *,
         deps: DepsT,
         emit: Callable[[Event], None],
-        run_child: Callable[[Runnable, str, ChildOptions], Awaitable[str]],
+        run_child: Callable[[Runnable, Content, ChildOptions], Awaitable[str]],
         remember: Callable[[str, Any, Sequence[ArtifactRef]], Awaitable[None]],
         issue: Callable[[str, float | None], Awaitable[str]],
         public_url: str = "",
@@ -193,7 +196,7 @@ class ToolContext(RunContext[DepsT]):
     def run(
         self,
         runnable: Runnable,
-        input: str,  # noqa: A002 - the word of the field
+        input: Content,  # noqa: A002 - the word of the field
         *,
         user: str | None = None,
         metadata: Mapping[str, Any] | None = None,
@@ -203,21 +206,22 @@ class ToolContext(RunContext[DepsT]):
         The child is a run of its own in this run's family. Durable: a repeated call finds the child it started, and
         never starts a second one. Several may run at once; they start when `run` is called. Awaiting it raises
         `ChildFailed` if the child fails or is cancelled. It has this run's user and metadata, unless others are given.
+        The input is a text, a `File`, or a list of both; `files` are those that this run has.
         """
         if not is_runnable(runnable):
             raise _misused(f"only agents, swarms and loops can be run, not a {type(runnable).__name__}")
-        text = _text("the input of a child run", input)
+        content = _content(input)
         options = ChildOptions(user, metadata)
         self._check_open("run a child")
         try:
             asyncio.get_running_loop()
         except RuntimeError:  # a synchronous tool, in a thread of its own: it may return an awaitable
-            return self._run_later(runnable, text, options)
-        return self._run_child(runnable, text, options)
+            return self._run_later(runnable, content, options)
+        return self._run_child(runnable, content, options)
 
-    async def _run_later(self, runnable: Runnable, text: str, options: ChildOptions) -> str:
+    async def _run_later(self, runnable: Runnable, content: Content, options: ChildOptions) -> str:
         self._check_open("run a child")
-        return await self._run_child(runnable, text, options)
+        return await self._run_child(runnable, content, options)
 
     async def memo(self, name: str, make: Callable[[], Any]) -> Any:
         """Return the value of a named part of the call: computed once, stored, and read from the log on a repeat.
@@ -437,6 +441,19 @@ def _text(what: str, value: object) -> str:
     if not isinstance(value, str):
         raise _misused(f"{what} must be text, not {value!r:.60}")
     return sound(value)
+
+
+def _content(given: Content) -> Content:
+    """Return content that the log can store. Raises `ToolFailed` for anything else."""
+    if isinstance(given, str):
+        return sound(given)
+    try:
+        return [
+            TextPart(text=sound(part.text)) if isinstance(part, TextPart) else part
+            for part in parts_of(given)
+        ]
+    except ConfigError as error:
+        raise _misused(f"the input of a child run: {error}") from None
 
 
 def _schema(schema: object, what: str = "the schema of a signal") -> dict[str, Any]:

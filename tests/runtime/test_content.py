@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from foldlog.eventlog import ConfigError, FileMade, FilePart, TextPart
-from foldlog.runtime import Agent, File, Swarm, tool
+from foldlog.runtime import Agent, File, tool
 
 from .conftest import Place, call, calls, says
 
@@ -282,13 +282,6 @@ async def test_what_a_model_cannot_be_given_is_refused_before_anything_is_stored
     with pytest.raises(ConfigError, match=problem):
         await place.runtime.start(agent, content, executor=place.executor)
     assert await stored_bytes(place) == b""
-
-
-async def test_a_swarm_is_told_text_only(place: Place, script: Script) -> None:
-    swarm = Swarm([Agent("one", model=script(says("x")))], flow="one")
-    await place.open(swarm)
-    with pytest.raises(ConfigError, match="a swarm takes text only"):
-        await place.runtime.start(swarm, [QUESTION, File.from_bytes(PNG)], executor=place.executor)
 
 
 def test_a_file_without_a_type_is_what_it_begins_like() -> None:

@@ -486,7 +486,7 @@ def built(cls: type[StoredEvent]) -> st.SearchStrategy[StoredEvent]:
     return st.fixed_dictionaries(kept).map(lambda data: msgspec.convert(data, cls, strict=False))
 
 
-def _of(info: Any) -> st.SearchStrategy[Any]:  # noqa: C901 - one line each
+def _of(info: Any) -> st.SearchStrategy[Any]:  # noqa: C901, PLR0912 - one line each
     match info:
         case msgspec.inspect.StrType():
             return IDS
@@ -510,6 +510,8 @@ def _of(info: Any) -> st.SearchStrategy[Any]:  # noqa: C901 - one line each
             return st.dictionaries(IDS, _of(info.value_type), max_size=2)
         case msgspec.inspect.StructType():
             fields = {field.encode_name: _of(field.type) for field in info.fields}
+            if info.tag_field is not None:
+                fields[info.tag_field] = st.just(info.tag)
             return st.fixed_dictionaries(fields)
         case _:
             return st.sampled_from(["x", 1, None, {"k": [1]}])

@@ -79,8 +79,9 @@ def now(text: str, **outputs: str | list[str]) -> Progress:
     return nodes.progress(flow_of(text), "go")
 
 
-def run(name: str, text: str, ordinal: int = 0, *, first: bool = False) -> RunNode:
-    return RunNode(name=name, ordinal=ordinal, input=text, first=first)
+def run(name: str, text: str, ordinal: int = 0, *, first: bool = False, files: bool | None = None) -> RunNode:
+    gets = first if files is None else files
+    return RunNode(name=name, ordinal=ordinal, input=text, first=first, files=gets)
 
 
 def flow_of(text: str) -> Flow:
@@ -285,8 +286,10 @@ def to(name: str | None, message: str) -> str:
 
 def test_the_target_of_a_handoff_continues_with_the_message() -> None:
     assert handed().wanted == (run("a", "go", first=True),)
-    assert handed(("a", to("b", "you"))).wanted == (run("b", "you"),)
-    assert handed(("a", to("b", "you")), ("b", to("a", "no, you"))).wanted == (run("a", "no, you", 1),)
+    assert handed(("a", to("b", "you"))).wanted == (run("b", "you", files=True),)
+    assert handed(("a", to("b", "you")), ("b", to("a", "no, you"))).wanted == (
+        run("a", "no, you", 1, files=True),
+    )
     assert handed(("a", to("b", "you")), ("b", to(None, "done"))).output == "done"
 
 

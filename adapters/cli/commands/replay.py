@@ -260,7 +260,7 @@ def point_document(point: Point) -> dict[str, Any]:
             for node in state.nodes
         ],
         "messages": msgspec.to_builtins(state.messages),
-        "queue": list(state.queue),
+        "queue": list(state.queued_texts),
         "calls": [
             {
                 "id": call.id,

@@ -14,8 +14,6 @@ from ..settings import Settings, settings_of
 if TYPE_CHECKING:
     from ..output.watching import Watch
 
-_ADDRESSES = ("http://", "https://")
-
 
 def run(  # noqa: PLR0913 - the options
     context: typer.Context,
@@ -106,7 +104,8 @@ def run(  # noqa: PLR0913 - the options
 async def _run(
     settings: Settings, path: str, name: str | None, given: list[str], how: Watch, /, **options: Any
 ) -> int:
-    from ....runtime import File, Runtime, Trigger
+    from ....runtime import Runtime, Trigger
+    from ..files import with_files
     from ..loading import load_agent
     from ..loops import interruption
     from ..output.records import show_logs
@@ -116,7 +115,7 @@ async def _run(
     show_logs()
     registry, agent = load_agent(path, name)
     question, *paths = given
-    files = [File.from_url(each) if each.startswith(_ADDRESSES) else File.from_path(each) for each in paths]
+    content = with_files(question, paths)
     async with Runtime.open(settings.server, namespace=settings.namespace, registry=registry) as runtime:
         runs_in = runtime.executor(options["executor"]).runs_in
         if runs_in == "workers" and settings.in_memory:
@@ -124,7 +123,7 @@ async def _run(
                 "workers cannot reach a log in the memory of this process: choose another --server, or --executor local"
             )
         options["trigger"] = Trigger(kind="cli")
-        run = await runtime.start(agent, [question, *files] if files else question, **options)
+        run = await runtime.start(agent, content, **options)
         if runs_in == "process":
             how = dataclasses.replace(how, cancels=True, drives=path)
         with interruption() as interrupted:

@@ -133,11 +133,20 @@ def inject(
     context: typer.Context,
     run: RunId,
     message: Annotated[str, typer.Argument(metavar="MESSAGE", help="Text of the message.")],
+    *,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--file", metavar="PATH", help="File or HTTP address to send after MESSAGE. Repeatable."
+        ),
+    ] = None,
 ) -> int:
     """Queue a message for a run's next step."""
+    from ..files import with_files
     from ..loops import run_async
 
-    return run_async(_tell(settings_of(context), run, "inject", "queued for the next step", message))
+    content = with_files(message, file or ())
+    return run_async(_tell(settings_of(context), run, "inject", "queued for the next step", content))
 
 
 @app.command()
@@ -684,7 +693,7 @@ async def _drive(settings: Settings, run_id: str, path: str | None, named: str |
 # --- inject, pause ----------------------------------------------------------------------------------------------------
 
 
-async def _tell(settings: Settings, run_id: str, word: str, told: str, *values: str, **named: str) -> int:
+async def _tell(settings: Settings, run_id: str, word: str, told: str, *values: Any, **named: str) -> int:
     from ..opening import opened, run_named
     from ..output.terminal import Screen
 

@@ -242,7 +242,7 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
         case Error():
             return row("error", f"{event.error_type}: {one_line(event.error)}", style=BAD)
         case MessageQueued():
-            return row("message queued", one_line(event.content))
+            return row("message queued", f"{one_line(event.content)}{told_files(files_in(event))}".strip())
         case PauseRequested():
             return row("pause withdrawn" if event.withdrawn else "pause requested", event.by)
         case LateOutcome():

@@ -65,9 +65,10 @@ from ....eventlog.events import (
     to_json,
 )
 from ....projections.call_texts import made_file
+from ....projections.content_files import files_in
 from ....projections.run_state import RunState
 from ..settings import Settings
-from .content import told_result
+from .content import told_files, told_result
 from .escaping import clean, exact, one_line, shown, visible
 from .forms import answer_template
 from .terminal import Part, Screen
@@ -491,7 +492,10 @@ def detail_parts(event: Event) -> list[Part]:  # noqa: C901, PLR0912 - one case 
         case Error():
             return [(f"{event.error_type}: {one_line(event.error)}", BAD)]
         case MessageInjected():
-            return [("message: ", DIM), one_line(event.content)]
+            return [
+                ("message: ", DIM),
+                f"{one_line(event.content)}{told_files(files_in(event))}".strip(),
+            ]
         case Context():
             return [(f"context {event.action}: {event.before_count} → {event.after_count} messages", DIM)]
         case Budget():

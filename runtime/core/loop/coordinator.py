@@ -27,7 +27,7 @@ class RalphCoordinator:
         if node is None or node.status is None:
             name = config.member
             text = _input(state, config)
-            return [RunNode(name=name, ordinal=number - 1, input=text, first=number == 1)]
+            return [RunNode(name=name, ordinal=number - 1, input=text, first=number == 1, files=True)]
         if node.status == "cancelled":
             return []
         unscored = [] if node.status == "error" else _unscored(state, config)

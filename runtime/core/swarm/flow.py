@@ -86,6 +86,33 @@ def names_in(flow: Arm) -> tuple[str, ...]:
     return tuple(node.name for node in _walk(flow) if isinstance(node, Node))
 
 
+def heads_of(flow: Flow) -> tuple[str, ...]:
+    """Return the names of the nodes that the flow may hand its own input to, in the order of the text."""
+    return tuple(dict.fromkeys(_heads(flow)[0]))
+
+
+def _heads(flow: Arm) -> tuple[tuple[str, ...], bool]:
+    """Return the nodes that the input of a part may reach unchanged, and whether it may get through the part."""
+    match flow:
+        case Node(name=name):
+            return (name,), False
+        case Pass():
+            return (), True
+        case Series(stages=stages):
+            names: tuple[str, ...] = ()
+            for stage in stages:
+                found, through = _heads(stage)
+                names += found
+                if not through:
+                    return names, False
+            return names, True
+        case Parallel() | Branch() | Loop():
+            inner = [_heads(part) for part in _parts(flow)]
+            return tuple(name for found, _ in inner for name in found), any(through for _, through in inner)
+        case _:
+            assert_never(flow)
+
+
 def tests_in(flow: Arm) -> frozenset[str]:
     """Return the names of the flow's predicates that are functions."""
     found: frozenset[str] = frozenset()

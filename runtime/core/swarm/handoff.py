@@ -65,7 +65,8 @@ def handoff_progress(
     for count in range(max_handoffs + 1):
         node = known.get((entry, taken[entry]))
         if node is None or node.status is None:
-            wanted = RunNode(name=entry, ordinal=taken[entry], input=text, first=count == 0)
+            first = count == 0
+            wanted = RunNode(name=entry, ordinal=taken[entry], input=text, first=first, files=True)
             return Progress(wanted=(wanted,))
         taken[entry] += 1
         answer = _answer(node.output) if entry in agents else Handoff(None, node.output)

@@ -164,7 +164,8 @@ class _Position:
         if node is not None and node.status is not None:
             return (_Output(node.output, name),)
         first = all(output.name is None for output in incoming)
-        self.wanted.append(RunNode(name=name, ordinal=ordinal, input=_joined(incoming), first=first))
+        text = _joined(incoming)
+        self.wanted.append(RunNode(name=name, ordinal=ordinal, input=text, first=first, files=first))
         return None
 
     def _series(self, stages: Sequence[Flow], incoming: _Outputs, place: str) -> _Outputs | None:
