@@ -64,7 +64,7 @@ async def test_an_export_an_import_and_a_fork_keep_the_files(script: Script, tmp
         assert submitted is not None
         assert [str(part) for part in submitted.parts[1:]] == ["../cat.png (image/png, 48 bytes)"]
         assert (submitted.input, submitted.parts[0].text) == ("And this?", "And this?")
-        found = await written(rt, await files_of_run(rt, fork.run_id), tmp_path / "out")
+        found = await written(rt, fork.run_id, await files_of_run(rt, fork.run_id), tmp_path / "out")
     assert [(each.source, Path(each.path).name) for each in found] == [
         ("input", "_cat.png"),
         ("tool", "report.pdf"),

@@ -68,7 +68,7 @@ async def test_an_injected_message_carries_files_to_the_next_step(place: Place, 
     (injected,) = [event for event in await place.events(run) if event.type == "message_injected"]
     assert injected.content == "Look at this."
     assert [str(part) for part in injected.parts[1:]] == ["cat.png (image/png, 48 bytes)"]
-    assert await place.log.artifacts.get(DIGEST) == PNG
+    assert await place.log.artifacts.of(run.run_id).get(DIGEST) == PNG
 
 
 async def test_the_session_an_export_and_a_fork_keep_the_files_of_an_injected_message(
@@ -278,8 +278,8 @@ async def test_a_picture_that_left_the_prompt_is_given_back_as_a_file(cheap: Pla
     )
     agent = Agent("seer", model=model, context={"mode": "pilot", "window_tokens": 1000})
     await cheap.open(agent)
-    await cheap.log.artifacts.put(PNG)
-    run = await cheap.start(agent)
+    await cheap.log.artifacts.of("seen").put(PNG)
+    run = await cheap.runtime.start(agent, "Look again.", run_id="seen", executor=cheap.executor)
     assert (await run.result(timeout_s=30)).output == "A cat."
     (result,) = [event for event in await cheap.events(run) if event.type == "tool_result"]
     assert [part["media_type"] for part in result.result] == ["image/png"]
