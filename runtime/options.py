@@ -19,7 +19,7 @@ class RunOptions(TypedDict, total=False):
     with the run. Neither is shown to the model; tools find them in their context, and child runs inherit both.
     The others change the agent for this run: `settings` are merged into the agent's, key by key; `model` is asked
     instead of the agent's; `instructions_suffix` follows its instructions; `max_steps`, `tools` (names) and `budgets`
-    may only be less than the agent's.
+    may only be less than the agent's. A swarm or a loop hands them down to its agents, but for `budgets`.
     `run_id` chooses the run's id. `idempotency_key` names the submission: submitting it again returns the same run.
     `trigger` says what started the run (default: `Trigger(kind="api")`), with the ids of the request behind it.
     """

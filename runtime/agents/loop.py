@@ -152,6 +152,12 @@ class RalphLoop:
         }
         return read_config(data).model_dump(mode="json")
 
+    def with_agents(self, change: Callable[[Runnable[Any]], Runnable[Any]]) -> RalphLoop:
+        """Return a copy that repeats another runnable of the same name. Raises `AgentConfigError`."""
+        return RalphLoop(
+            change(self.runnable), self._scorers, self._stop, name=self.name, reflect=self._reflect
+        )
+
     @classmethod
     def from_config(cls, data: Mapping[str, Any]) -> RalphLoop:
         """Return the loop of a stored configuration. It can only run if nothing has to be scored or reflected any more.

@@ -1,11 +1,13 @@
 """Overrides of one run: changes to an agent for one submission, within the limits of the agent itself.
 
 A run may use another model and other settings, and have less than its agent: fewer steps, fewer tools, lower ceilings.
-The resulting configuration is stored with the run, together with the overrides themselves.
+The resulting configuration is stored with the run, together with the overrides themselves. A swarm or a loop hands its
+overrides down to its members, each of which takes what applies to it.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,11 +15,13 @@ import msgspec
 
 from ...eventlog.errors import ConfigError
 from ..core.submission import check_text
-from ..ports.runnable import Runnable
+from ..ports.runnable import Runnable, all_members
 from ..ports.settings import as_table
 from ..ports.suggestions import nearest
 from .agent import Agent
 from .config import BudgetsConfig
+from .loop import RalphLoop
+from .swarm import Swarm
 
 OVERRIDES = ("model", "settings", "max_steps", "instructions_suffix", "tools", "budgets")
 """The options of a run that change its agent for this run."""
@@ -25,25 +29,80 @@ _SPAWNS = {"spawn_self": "allow_self_spawn", "parallel_subagents": "allow_parall
 
 
 def overridden(agent: Runnable[Any], options: Mapping[str, Any]) -> tuple[Runnable[Any], dict[str, Any]]:
-    """Return the agent for one run, and its overrides as stored; the agent unchanged if there are none.
+    """Return the runnable for one run, and its overrides as stored; unchanged if there are none.
 
-    Raises `ConfigError` for an override that the agent does not allow.
+    Raises `ConfigError` for an override that the agent does not allow, or that means nothing to a swarm or a loop.
     """
     given = {name: options[name] for name in OVERRIDES if options.get(name) is not None}
     if not given:
         return agent, {}
     if not isinstance(agent, Agent):
-        names = " and ".join(given)
-        raise ConfigError(
-            f"{names}: only a run of an agent has such options, and {agent.name!r} is a {agent.kind}"
-        )
+        _check_members(agent, given)
+        stored = _as_stored(given)
+        return handed_down(agent, stored), stored
     stored = _as_stored(given)
+    return _changed(agent, stored), stored
+
+
+def handed_down(runnable: Runnable[Any], stored: Mapping[str, Any]) -> Runnable[Any]:
+    """Return a member of a swarm or a loop for a run with these overrides, each as far as it applies to the member."""
+    if isinstance(runnable, Agent):
+        return _changed(runnable, _fitting(runnable.to_config(), stored))
+    if isinstance(runnable, Swarm | RalphLoop) and stored:
+        return runnable.with_agents(lambda member: handed_down(member, stored))
+    return runnable
+
+
+def _check_members(runnable: Runnable[Any], given: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for overrides that a swarm or a loop cannot hand down."""
+    below = list(all_members(runnable))
+    team = next((each for each in below if isinstance(each, Swarm) and each.config.mode == "team"), None)
+    if not isinstance(runnable, Swarm | RalphLoop) or team is not None:
+        what = f"{team.name!r} is a team" if team is not None else f"{runnable.name!r} is a {runnable.kind}"
+        raise ConfigError(
+            f"{' and '.join(given)}: {what}, which hands no such options on to its agents: change the agents"
+        )
+    if "budgets" in given:
+        raise ConfigError(
+            f"budgets: a {runnable.kind} has none of its own: set those of its agents"
+            + (", or the `stop` of the loop" if isinstance(runnable, RalphLoop) else "")
+        )
+    configs = [each.to_config() for each in below if isinstance(each, Agent)]
+    steps, most = given.get("max_steps"), max(config["max_steps"] for config in configs)
+    if isinstance(steps, int) and steps > most:
+        raise ConfigError(f"max_steps: the agents of {runnable.name!r} allow at most {most}, not {steps}")
+    for name in _names(given["tools"]) if "tools" in given else ():
+        if not any(_offers(config, name) for config in configs):
+            own = [tool for config in configs for tool in config["tools"]]
+            raise ConfigError(f"tools: no agent of {runnable.name!r} has a tool {name!r}{nearest(name, own)}")
+
+
+def _fitting(config: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the overrides as far as they apply to an agent: fewer steps than its own, and those tools that it has."""
+    fitting = dict(stored)
+    if "tools" in stored:
+        fitting["tools"] = [name for name in stored["tools"] if _offers(config, name)]
+    if isinstance(stored.get("max_steps"), int):
+        fitting["max_steps"] = min(stored["max_steps"], config["max_steps"])
+    return fitting
+
+
+def _offers(config: Mapping[str, Any], name: str) -> bool:
+    try:
+        _select_tools(copy.deepcopy(dict(config)), [name])
+    except ConfigError:
+        return False
+    return True
+
+
+def _changed(agent: Agent[Any], stored: Mapping[str, Any]) -> Agent[Any]:
+    """Return the agent for a run with these overrides. Raises `ConfigError` for one that it does not allow."""
     config = agent.to_config()
     for name, value in stored.items():
         _APPLY[name](config, value)
     made = agent.config.from_config(config)
     tools = {name: tool for name, tool in agent.tools.items() if name in made.tools}
-    return agent.derived(made, tools), stored
+    return agent.derived(made, tools)
 
 
 def _as_stored(given: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Its configuration is all that the log or a worker need; functions of its agents 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -145,6 +145,13 @@ class Swarm:
     ) -> PythonTool[Any, Any]:
         """Return a tool that runs this swarm as a child run, and returns its output. Raises `ConfigError`."""
         return runnable_tool(self, name, description, files=files)
+
+    def with_agents(self, change: Callable[[Runnable[Any]], Runnable[Any]]) -> Swarm:
+        """Return a copy with other agents of the same names. Raises `AgentConfigError`."""
+        swarm: Swarm = object.__new__(type(self))
+        agents = {name: change(agent) for name, agent in self.agents.items()}
+        swarm._assign(self.config, agents, self.predicates)
+        return swarm
 
     @property
     def digest(self) -> str:

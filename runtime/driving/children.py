@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
@@ -19,6 +20,7 @@ from ...projections.messages import sha256_hex
 from ...projections.money import plus_cost
 from ...projections.run_state import SPAWN_SELF, RunState
 from ..agents.content import GivenContent, read_content
+from ..agents.overrides import handed_down as handed_down_to
 from ..core.commands import ChildEnded, ChildSpawned, Command, PreparationFailed, Tick
 from ..core.effects import CallTool, Effect, RunNode
 from ..core.lineage import link_to, node_place, recorded_for
@@ -88,6 +90,8 @@ class Beginning(msgspec.Struct, frozen=True):
     text: str
     parts: Sequence[Part] = ()
     messages: Sequence[Mapping[str, Any]] = ()
+    overrides: Mapping[str, Any] = MappingProxyType({})
+    """Those of the run above, which a node is submitted with, too."""
     files: GivenContent | None = None
     """The content of a call's child, whose files are stored before its submission."""
     submitted: Submitted | None = None
@@ -152,7 +156,8 @@ class ChildRuns:
         own = state.submitted
         messages = own.messages if effect.first and own is not None else ()
         parts = with_text(own, effect.input) if effect.files and own is not None else ()
-        start = Beginning(runnable, effect.input, parts, messages)
+        overrides = own.overrides if own is not None else {}
+        start = Beginning(runnable, effect.input, parts, messages, overrides)
         await self._run(spawned, start, lambda: None, exists=known is not None)
 
     def leave(self, call_id: str) -> None:
@@ -379,7 +384,7 @@ def _submission(above: Submitted | None, start: Beginning, options: ChildOptions
         (above.user, above.metadata, above.policy) if above is not None else (None, {}, {})
     )
     return submitted_event(
-        start.runnable,
+        handed_down_to(start.runnable, start.overrides) if start.overrides else start.runnable,
         start.text,
         executor=CHILD,
         parts=start.parts,
@@ -387,6 +392,7 @@ def _submission(above: Submitted | None, start: Beginning, options: ChildOptions
         user=user if options.user is None else options.user,
         metadata=metadata if options.metadata is None else options.metadata,
         policy=policy,
+        overrides=start.overrides,
         trigger=handed_down(above),
     )
 

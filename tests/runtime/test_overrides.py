@@ -1,13 +1,17 @@
 """What a submission changes of its agent for one run, and what it may not."""
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from foldlog.eventlog import ConfigError, RunConflict
-from foldlog.runtime import Agent, ModelSettings, Registry, Runtime, Swarm, tool
+from foldlog.eventlog import ConfigError, RunConflict, Submitted
+from foldlog.replay import load_trace
+from foldlog.runtime import Agent, ModelSettings, RalphLoop, Registry, Runtime, Swarm, tool
 from foldlog.runtime.agents.overrides import overridden
 from foldlog.runtime.ports.models import CallDelta, Delta, Finished, ModelRequest, TextDelta
+
+from .conftest import Place
 
 pytestmark = pytest.mark.anyio
 
@@ -116,11 +120,61 @@ def test_what_an_agent_does_not_allow_is_refused_by_name(options: dict[str, Any]
         overridden(KEEN, options)
 
 
-def test_only_a_run_of_an_agent_has_overrides() -> None:
-    swarm = Swarm([KEEN], "keen", name="around")
-    assert overridden(swarm, {"model": None}) == (swarm, {})
-    with pytest.raises(ConfigError, match="only a run of an agent"):
-        overridden(swarm, {"model": "sim:large"})
+PLAIN = Agent("plain", model="sim:small", max_steps=2, settings={"seed": 2})
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        Swarm([KEEN, PLAIN], "keen >> plain", name="around"),
+        Swarm(
+            [RalphLoop(KEEN, stop={"max_iterations": 1}, name="one"), PLAIN], "one >> plain", name="nested"
+        ),
+    ],
+    ids=["swarm", "nested"],
+)
+async def test_a_swarm_hands_the_options_of_a_run_down_to_its_agents(cheap: Place, whole: Swarm) -> None:
+    sim = Keen()
+    options: dict[str, Any] = {name: value for name, value in OPTIONS.items() if name != "budgets"}
+    options["settings"] = {"reasoning": "high"}
+    await cheap.open(whole, providers={"sim": sim})
+    run = await cheap.runtime.start(whole, "What is it?", executor=cheap.executor, **options)
+    await run.result(timeout_s=30)
+    trace = await load_trace(cheap.log, run.run_id)
+    asked = [(request.model, request.messages[0].content) for request in sim.requests]
+    assert asked[0] == ("large", "Be brief.\n\nIn French.")
+    assert asked[-1] == ("large", "In French.")
+    assert [spec.name for spec in sim.requests[0].tools] == ["look"]
+    assert sim.requests[-1].tools == ()
+    assert sim.requests[-1].settings == ModelSettings(seed=2, reasoning="high")
+    configs = {
+        str(event.config["name"]): event.config for event in trace.events if isinstance(event, Submitted)
+    }
+    assert (configs["keen"]["max_steps"], configs["plain"]["max_steps"]) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("whole", "options", "told"),
+    [
+        (Swarm([KEEN], "keen"), {"budgets": {"max_tokens": 1}}, "budgets: a swarm has none of its own"),
+        (RalphLoop(KEEN), {"budgets": {"max_tokens": 1}}, "or the `stop` of the loop"),
+        (Swarm([KEEN, PLAIN], "keen >> plain"), {"max_steps": 6}, "allow at most 5, not 6"),
+        (Swarm([KEEN], "keen"), {"tools": ["looks"]}, "has a tool 'looks'; did you mean 'look'?"),
+        (
+            Swarm([KEEN, PLAIN], mode="team"),
+            {"model": "sim:large"},
+            "is a team, which hands no such options on",
+        ),
+        (Swarm([KEEN], "keen"), {"model": "large"}, "must be written provider:model"),
+        (RalphLoop(KEEN), {"settings": {"temprature": 1}}, "did you mean 'temperature'?"),
+    ],
+)
+def test_what_a_swarm_or_a_loop_cannot_hand_down_is_refused_by_name(
+    whole: Any, options: dict[str, Any], told: str
+) -> None:
+    assert overridden(whole, {"model": None}) == (whole, {})
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        overridden(whole, options)
 
 
 def test_tools_of_servers_are_named_as_the_model_sees_them() -> None:
