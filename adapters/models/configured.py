@@ -54,6 +54,7 @@ class ProviderTable(StrictTable):
     usage_in_stream: bool = True
     finish_reason: Literal["required", "optional"] = "required"
     reasoning_back: ReasoningBack | None = None
+    inline_bytes_max: Annotated[int, Field(gt=0)] | None = None
     lacks: list[Literal["tools", "output_schema"] | Setting] = Field(default_factory=list)
     """Features that the server lacks: an agent that needs one is refused with its name."""
 

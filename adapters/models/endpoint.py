@@ -40,6 +40,8 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     `stream_options` (usage is then unknown). `finish_reason`: optional for a server whose streams end without one; an
     answer that such a server cuts off cleanly then looks complete. `reasoning_back`: the field of an assistant message
     in which a chat server requires the model's earlier reasoning; null chooses by the host (DeepSeek and Moonshot).
+    `inline_bytes_max`: how many bytes of files go into a request; what is more is uploaded by the server's file API.
+    Null is the provider's own limit.
     """
 
     headers: dict[str, str] = {}
@@ -50,6 +52,7 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     usage_in_stream: bool = True
     finish_reason: Literal["required", "optional"] = "required"
     reasoning_back: ReasoningBack | None = None
+    inline_bytes_max: int | None = None
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):

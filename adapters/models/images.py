@@ -115,7 +115,7 @@ def anthropic_tokens(file: FilePart, data: bytes | None) -> int | None:
     if file.media_type == "application/pdf":
         return 3000 * pdf_pages(data)
     size = image_size(data) if file.media_type.startswith("image/") else None
-    if size is None:
+    if size is None or min(size) < 1:
         return None
     scale = min(1.0, 1568 / max(size))
     return min(1600, math.ceil(size[0] * scale * size[1] * scale / 750))
@@ -135,7 +135,7 @@ def google_tokens(model: str, file: FilePart, data: bytes | None) -> int | None:
     if file.media_type.startswith("audio/"):
         return math.ceil(len(data) / _sound_bytes_per_s(data) * _GEMINI_SOUND)
     size = image_size(data) if file.media_type.startswith("image/") else None
-    if size is None or picture is not None:
+    if size is None or min(size) < 1 or picture is not None:
         return picture if file.media_type.startswith("image/") else None
     return _GEMINI_TILE if max(size) <= _GEMINI_SMALL else _GEMINI_TILE * _count(size, _GEMINI_SIDE)
 

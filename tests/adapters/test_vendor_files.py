@@ -99,6 +99,12 @@ def test_a_picture_takes_what_the_maker_of_the_model_says(
     assert VendorProvider(vendor).file_tokens(model, picture(), PNG) == tokens
 
 
+@pytest.mark.parametrize("vendor", ["anthropic", "google", "azure"])
+def test_a_picture_without_a_size_is_counted_by_its_bytes(vendor: str) -> None:
+    model = {"anthropic": "claude-sonnet-5", "google": "gemini-2.5-pro", "azure": "gpt-4o"}[vendor]
+    assert VendorProvider(vendor).file_tokens(model, picture(), PNG[:16] + bytes(17)) is None
+
+
 def test_a_second_of_sound_takes_thirty_two_tokens_of_gemini() -> None:
     wav = (
         b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0" + (8000).to_bytes(4, "little") * 2 + bytes(80_000 - 32)

@@ -38,6 +38,10 @@ class AnthropicServer(OpenAIServer):
                     return refused(f"what was thought before {call} is missing or was altered: {thought}")
         return None
 
+    def stored(self, file_id: str) -> Json:
+        told = {"filename": "a", "mime_type": "application/pdf", "size_bytes": 9, "downloadable": False}
+        return {"id": file_id, "type": "file", "created_at": "2026-01-01T00:00:00Z", **told}
+
     def stream(self, request: Request, reply: Reply) -> Iterator[str]:
         events = reply.events if reply.events is not None else message_events(request.body["model"], reply)
         yield from map(sse, events)

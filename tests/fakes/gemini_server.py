@@ -48,6 +48,24 @@ class GeminiServer(OpenAIServer):
                 return refused(f"the function call {call['name']} lacks its thought_signature")
         return None
 
+    def file_api(self, request: Request) -> Reply | None:
+        """Take a file in two requests, and have it ready at the third, as the real one does with large files."""
+        path = request.path.partition("?")[0]
+        if path.endswith("/upload/v1beta/files"):
+            url = f"{self.url.removesuffix('/v1')}/session/{len(self.uploads) + 1}"
+            return self.refused_upload or Reply(body={}, headers={"X-Goog-Upload-URL": url})
+        if "/session/" in path:
+            self.uploads.append(request.body["raw"])
+            file = self.stored(f"files/{len(self.uploads)}") | {"state": "PROCESSING"}
+            return Reply(body={"file": file}, headers={"X-Goog-Upload-Status": "final"})
+        if "/v1beta/files/" in path:
+            return Reply(body=self.stored(path.removeprefix("/v1beta/")))
+        return None
+
+    def stored(self, file_id: str) -> Json:
+        uri = f"https://generativelanguage.googleapis.com/v1beta/{file_id}"
+        return {"name": file_id, "uri": uri, "mimeType": "application/pdf", "state": "ACTIVE"}
+
     def stream(self, request: Request, reply: Reply) -> Iterator[str]:
         model = request.path.rpartition("/")[2].partition(":")[0]
         yield from map(sse, reply.events if reply.events is not None else chunks(model, reply))

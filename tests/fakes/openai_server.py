@@ -75,6 +75,9 @@ class OpenAIServer:
     def __init__(self, replies: tuple[Reply, ...]) -> None:
         self.replies = replies
         self.requests: list[Request] = []
+        self.uploads: list[bytes] = []
+        """The bodies of uploads of files."""
+        self.refused_upload: Reply | None = None
         self.connections = 0
         self.handlers: set[asyncio.Task[None]] = set()
         self.asked = asyncio.Event()
@@ -96,6 +99,9 @@ class OpenAIServer:
     async def answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
             while (request := await read_request(reader)) is not None:
+                if (stored := self.file_api(request)) is not None:
+                    await write_whole(writer, stored)
+                    continue
                 self.requests.append(request)
                 self.asked.set()
                 reply = self.refusal(request) or self.replies[min(len(self.requests), len(self.replies)) - 1]
@@ -120,6 +126,18 @@ class OpenAIServer:
     def refusal(self, request: Request) -> Reply | None:
         """The answer to a request that this server does not take; null for one that it does."""
         return None
+
+    def file_api(self, request: Request) -> Reply | None:
+        """The answer to an upload, which is noted in `uploads`; null for a request of a model."""
+        if not request.path.partition("?")[0].endswith("/files"):
+            return None
+        self.uploads.append(request.body["raw"])
+        return self.refused_upload or Reply(body=self.stored(f"file-{len(self.uploads)}"))
+
+    def stored(self, file_id: str) -> dict[str, Any]:
+        """An uploaded file as the server describes it."""
+        told = {"object": "file", "bytes": 9, "created_at": 1, "filename": "a", "purpose": "user_data"}
+        return {"id": file_id, "status": "processed", **told}
 
     def stream(self, request: Request, reply: Reply) -> Iterator[str]:
         return stream_of(request, reply)
@@ -170,7 +188,7 @@ async def read_request(reader: asyncio.StreamReader) -> Request | None:
     first, *lines = raw.decode().strip().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", 0)))
-    return Request(first.split(" ")[1], headers, json.loads(body))
+    return Request(first.split(" ")[1], headers, json.loads(body) if body[:1] == b"{" else {"raw": body})
 
 
 def head(status: int, headers: Mapping[str, str]) -> bytes:

@@ -14,8 +14,9 @@ from ....runtime.ports.json_schema import for_provider
 from ....runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
 from ..endpoint import Endpoint
 from ..failures import MalformedStream
+from ..uploads import Files
 from .calls import CallAssembly
-from .content import NO_FILES, Files, chat_content, with_files_behind
+from .content import NO_FILES, chat_content, with_files_behind
 
 REASONING = "reasoning"
 """The key of the one item that a chat server wants back: all that the model thought aloud."""

@@ -8,8 +8,7 @@ of the user, behind the results.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,11 +17,9 @@ from ....eventlog.parts import FilePart, Part, TextPart, files_of
 from ....projections.messages import Message
 from ....runtime.ports.media_types import is_text
 from ....runtime.ports.models import InvalidRequest
+from ..uploads import Files, name_of
 
-Files = Mapping[str, bytes]
-"""The bytes of files, by their artifact."""
-
-NO_FILES: Files = MappingProxyType({})
+NO_FILES: Final = Files()
 IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _AUDIO: Final = {"audio/wav": "wav", "audio/mpeg": "mp3"}
 _BLIND: Final = ("gpt-3.5", "o1-mini", "o1-preview", "o3-mini", "davinci", "babbage")
@@ -88,7 +85,9 @@ def _chat_part(part: Part, files: Files) -> dict[str, Any]:
     if part.media_type in _AUDIO:
         audio = {"data": _base64(part, files), "format": _AUDIO[part.media_type]}
         return {"type": "input_audio", "input_audio": audio}
-    return {"type": "file", "file": {"filename": _name(part), "file_data": _data_url(part, files)}}
+    if (uploaded := files.id_of(part)) is not None:
+        return {"type": "file", "file": {"file_id": uploaded}}
+    return {"type": "file", "file": {"filename": name_of(part), "file_data": _data_url(part, files)}}
 
 
 def responses_content(message: Message, files: Files) -> str | list[dict[str, Any]]:
@@ -102,12 +101,23 @@ def _responses_part(part: Part, files: Files) -> dict[str, Any]:
     text = as_text(part, files)
     if text is not None:
         return {"type": "input_text", "text": text}
+    uploaded = files.id_of(part)
+    if part.media_type.startswith("image/") and uploaded is not None:
+        return {"type": "input_image", "file_id": uploaded, "detail": part.detail or "auto"}
     if part.media_type.startswith("image/"):
         url = part.url or _data_url(part, files)
         return {"type": "input_image", "image_url": url, "detail": part.detail or "auto"}
     if part.url is not None:
         return {"type": "input_file", "file_url": part.url}
-    return {"type": "input_file", "filename": _name(part), "file_data": _data_url(part, files)}
+    if uploaded is not None:
+        return {"type": "input_file", "file_id": uploaded}
+    return {"type": "input_file", "filename": name_of(part), "file_data": _data_url(part, files)}
+
+
+def can_be_uploaded(api: str, part: FilePart) -> bool:
+    """Return whether the API takes such a file by an id: chat completions take no pictures and no sounds by it."""
+    is_media = part.media_type.startswith(("image/", "audio/"))
+    return not is_text(part.media_type) and not (api == "chat" and is_media)
 
 
 def as_text(part: FilePart, files: Files) -> str | None:
@@ -115,7 +125,7 @@ def as_text(part: FilePart, files: Files) -> str | None:
     if part.artifact is None or not is_text(part.media_type):
         return None
     text = _bytes(part, files).decode(errors="replace")
-    return f'<file name="{_name(part)}" type="{part.media_type}">\n{text}\n</file>'
+    return f'<file name="{name_of(part)}" type="{part.media_type}">\n{text}\n</file>'
 
 
 def _data_url(part: FilePart, files: Files) -> str:
@@ -127,8 +137,4 @@ def _base64(part: FilePart, files: Files) -> str:
 
 
 def _bytes(part: FilePart, files: Files) -> bytes:
-    return files[part.artifact or ""]
-
-
-def _name(part: FilePart) -> str:
-    return part.name or "file." + part.media_type.rpartition("/")[2]
+    return files.data[part.artifact or ""]

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import os
 from collections.abc import AsyncGenerator, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -31,6 +32,7 @@ from .. import prices
 from ..endpoint import OPENAI_KEY, Api, Endpoint, HttpOptions, filled
 from ..failures import Callee, malformed_call, translated
 from ..images import openai_tokens
+from ..uploads import LIFETIME_S, Uploads, name_of
 from . import chat, content, known, native, responses
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ class OpenAIProvider:
         self.name, self.api, self.lacks = name, api, frozenset(lacks)
         self.endpoint = Endpoint(base_url=base_url, api_key_env=api_key_env, options=options or HttpOptions())
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncOpenAI] = WeakKeyDictionary()
+        self._uploaded: WeakKeyDictionary[asyncio.AbstractEventLoop, Uploads] = WeakKeyDictionary()
 
     @property
     def api_url(self) -> str:
@@ -151,8 +154,13 @@ class OpenAIProvider:
 
     async def _open(self, request: ModelRequest) -> Any:
         """Return the SDK's stream once the response has begun."""
-        files = await request.file_bytes()
         client = await self._client()
+        files = await self._uploads().files(
+            request,
+            self._inline_bytes_max,
+            partial(_upload, client),
+            partial(content.can_be_uploaded, self.api),
+        )
         headers = filled(request.settings.headers or {})
         if request.idempotency_key:
             headers["Idempotency-Key"] = request.idempotency_key
@@ -170,6 +178,15 @@ class OpenAIProvider:
             return await client.chat.completions.create(**chosen, **extra)
         return await client.responses.create(**chosen, **extra)
 
+    @property
+    def _inline_bytes_max(self) -> int | None:
+        """Return how many bytes of files go into one request; null for no limit that is known."""
+        known = INLINE_BYTES_MAX if _is_openai(self.endpoint) else None
+        return self.endpoint.options.inline_bytes_max or known
+
+    def _uploads(self) -> Uploads:
+        return self._uploaded.setdefault(asyncio.get_running_loop(), Uploads())
+
     async def _client(self) -> AsyncOpenAI:
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
@@ -177,6 +194,19 @@ class OpenAIProvider:
         if loop not in self._clients:  # Another task may have been faster; no other task runs from here on.
             self._clients[loop] = _new_client(self.endpoint)
         return self._clients[loop]
+
+
+INLINE_BYTES_MAX = 37_000_000
+"""OpenAI takes 50 MB in a request, in which files are a third longer."""
+
+
+async def _upload(client: AsyncOpenAI, file: FilePart, data: bytes) -> str:
+    made = await client.files.create(
+        file=(name_of(file), data, file.media_type),
+        purpose="vision" if file.media_type.startswith("image/") else "user_data",
+        expires_after={"anchor": "created_at", "seconds": LIFETIME_S},
+    )
+    return made.id
 
 
 def _is_openai(endpoint: Endpoint) -> bool:

@@ -12,10 +12,11 @@ from ....projections.messages import CallRequest, Message
 from ....runtime.ports.json_schema import for_provider
 from ....runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
 from ..failures import Callee, reported
+from ..uploads import Files
 from . import native
 from .calls import CallAssembly
 from .chat import arguments_json, arguments_of, field_of, text_of, usage_of
-from .content import NO_FILES, Files, responses_content, with_files_behind
+from .content import NO_FILES, responses_content, with_files_behind
 from .known import reasons
 from .reply_items import OutputItems, restored
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....eventlog.parts import FilePart
 from ....runtime.ports.models import (
     AuthenticationFailed,
     ContextOverflow,
@@ -39,6 +40,20 @@ def translated(callee: Callee, error: Exception, *, begun: bool) -> ModelError |
             return InvalidRequest(callee.says(f"the request cannot be sent: {error}"))
         case _:
             return None
+
+
+def failed_upload(callee: Callee, file: FilePart, error: Exception) -> ModelError:
+    """Return the error for an exception of a vendor's SDK at the upload of a file."""
+    status = getattr(error, "status_code", None) or getattr(error, "code", None)
+    response = getattr(error, "response", None)
+    ours = reported(
+        callee,
+        getattr(error, "body", None) or str(error),
+        status=status if isinstance(status, int) else 0,
+        headers=getattr(response, "headers", None),
+    )
+    message = f"{file} cannot be uploaded: {ours}"
+    return model_error(ours.error_type, message, retry_after_s=ours.retry_after_s)
 
 
 def _reported(callee: Callee, error: object) -> ModelError:

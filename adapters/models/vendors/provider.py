@@ -13,6 +13,7 @@ import msgspec
 
 from ....eventlog.errors import ConfigError
 from ....eventlog.parts import FilePart
+from ....runtime.ports.media_types import is_text
 from ....runtime.ports.models import (
     HEARD,
     AuthenticationFailed,
@@ -25,10 +26,11 @@ from ....runtime.ports.settings import ModelSettings
 from .. import prices
 from ..endpoint import Endpoint, HttpOptions, filled
 from ..failures import Callee
+from ..uploads import Files, Uploads
 from . import answers, files, requests
 from .answers import AnswerReader
 from .connection import OPENED, Connection
-from .errors import translated
+from .errors import failed_upload, translated
 from .vendors import VENDORS, ModelOf
 
 
@@ -37,6 +39,7 @@ class _Link(msgspec.Struct, frozen=True):
 
     connection: Connection
     model: ModelOf
+    uploads: Uploads
 
 
 class VendorProvider:
@@ -109,7 +112,7 @@ class VendorProvider:
         reader, parts, opened = AnswerReader(request, callee), list[Any](), list[Any]()
         OPENED.set(opened)
         try:
-            async with aclosing(self._receive(request, reader, parts)) as deltas:
+            async with aclosing(self._receive(request, callee, reader, parts)) as deltas:
                 async for delta in deltas:
                     yield delta
         except ModelError:
@@ -131,12 +134,14 @@ class VendorProvider:
         yield finished
 
     async def _receive(
-        self, request: ModelRequest, reader: AnswerReader, parts: list[Any]
+        self, request: ModelRequest, callee: Callee, reader: AnswerReader, parts: list[Any]
     ) -> AsyncGenerator[Delta, None]:
         """Yield the pieces of the answer. `parts` gets its responses, of which the vendor paused all but the last."""
         heard = HEARD.get()
         model = (await self._link()).model(request.model)
-        history, settings, parameters = self._request(request, model, await request.file_bytes())
+        history, settings, parameters = self._request(
+            request, model, await self._files(request, model, callee)
+        )
         while not parts or reader.goes_on(parts):
             asked = model.prepare_messages([*history, *(part.get() for part in parts)], parameters)
             async with model.request_stream(asked, settings, parameters) as response:
@@ -162,13 +167,31 @@ class VendorProvider:
         url = self.endpoint.base_url or self.name
         return Callee(f"{self.name}:{request.model}", url, self.options.idle_timeout_s, secrets)
 
-    def _request(self, request: ModelRequest, model: Any, data: dict[str, bytes]) -> tuple[Any, Any, Any]:
+    def _request(self, request: ModelRequest, model: Any, given: Files) -> tuple[Any, Any, Any]:
         parameters = requests.parameters(request, model.profile)
         settings = requests.settings(request, self.options, self.vendor)
         if headers := self.endpoint.headers() | filled(request.settings.headers or {}):
             settings["extra_headers"] = headers
-        history = requests.history(request, model.system, data, self.vendor)
+        history = requests.history(request, model.system, given, self.vendor)
         return history, settings, parameters
+
+    async def _files(self, request: ModelRequest, model: Any, callee: Callee) -> Files:
+        """Return the files of the request, those uploaded that are too many for it."""
+
+        async def upload(file: FilePart, data: bytes) -> str:
+            try:
+                return await self.vendor.uploaded(model, file, data)
+            except ModelError:
+                raise
+            except Exception as error:  # noqa: BLE001 - of the SDK, without the library around it
+                raise failed_upload(callee, file, error) from None
+
+        return await (await self._link()).uploads.files(
+            request,
+            self.options.inline_bytes_max or self.vendor.inline_bytes_max,
+            upload,
+            lambda file: self.vendor.upload is not None and not is_text(file.media_type),
+        )
 
     async def _link(self) -> _Link:
         loop = asyncio.get_running_loop()
@@ -176,7 +199,7 @@ class VendorProvider:
             await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
         if loop not in self._links:  # another task may have been faster
             connection = Connection(self.endpoint)
-            self._links[loop] = _Link(connection, self.vendor.connect(connection))
+            self._links[loop] = _Link(connection, self.vendor.connect(connection), Uploads())
         return self._links[loop]
 
     def _load(self) -> None:

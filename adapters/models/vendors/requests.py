@@ -12,6 +12,7 @@ from ....runtime.ports.json_schema import for_provider
 from ....runtime.ports.models import InvalidRequest, ModelRequest, NativeTool
 from ..openai.chat import arguments_json
 from ..openai.content import as_text, with_files_behind
+from ..uploads import Files
 from .reply_items import restored
 
 if TYPE_CHECKING:
@@ -23,13 +24,11 @@ if TYPE_CHECKING:
     from .vendors import Vendor
 
 
-def history(
-    request: ModelRequest, system: str, files: Mapping[str, bytes], vendor: Vendor
-) -> list[pai.ModelMessage]:
+def history(request: ModelRequest, system: str, files: Files, vendor: Vendor) -> list[pai.ModelMessage]:
     """Return the conversation; all messages between two answers of the model are one request.
 
-    `system` is the vendor's name in pydantic-ai, and `files` has the bytes of each artifact. Raises `InvalidRequest`
-    for a file with a URL that the vendor does not fetch by itself.
+    `system` is the vendor's name in pydantic-ai, and `files` has the bytes of each artifact, or its id there. Raises
+    `InvalidRequest` for a file with a URL that the vendor does not fetch by itself.
     """
     own = vendor.makes_files
     shown = request.messages if own else with_files_behind(request.messages, in_results=True)
@@ -48,7 +47,7 @@ class _Turns:
         self,
         request: ModelRequest,
         system: str,
-        files: Mapping[str, bytes],
+        files: Files,
         by_url: Callable[[FilePart], bool],
     ) -> None:
         self._system, self._files, self._by_url = system, files, by_url
@@ -84,6 +83,8 @@ class _Turns:
             return part.text
         if (text := as_text(part, self._files)) is not None:
             return text
+        if (uploaded := self._files.id_of(part)) is not None:
+            return pai.UploadedFile(uploaded, self._system, media_type=part.media_type)
         if part.url is None:
             return self._binary(part)
         if not self._by_url(part):
@@ -98,7 +99,7 @@ class _Turns:
     def _binary(self, part: FilePart) -> pai.BinaryContent:
         from pydantic_ai import messages as pai
 
-        return pai.BinaryContent(self._files[part.artifact or ""], media_type=part.media_type)
+        return pai.BinaryContent(self._files.data[part.artifact or ""], media_type=part.media_type)
 
     def answer(self, message: Message) -> pai.ModelResponse:
         from pydantic_ai import messages as pai

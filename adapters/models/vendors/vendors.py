@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import io
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -14,8 +16,10 @@ import msgspec
 
 from ....eventlog.errors import ConfigError
 from ....eventlog.parts import FilePart
+from ....runtime.ports.models import InvalidRequest
 from ....runtime.ports.native_tools import NativeTool
 from ....runtime.ports.settings import ModelSettings
+from ..uploads import LIFETIME_S, name_of
 from .connection import Connection
 
 ModelOf = Callable[[str], Any]
@@ -30,8 +34,9 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     `url_env` overrides `url`; a vendor without `url` has no HTTP address of its own. `url_types` are the media types
     that the vendor fetches by itself if it gets a URL. `unknown` names the settings that it has no word for, and
     `marks` says that its cache wants marks. `native` are the native tools that it has, each with its options.
-    `makes_files`: it takes back the files that its models made. `max_retries`: the library takes the number of the
-    SDK's retries with each request.
+    `makes_files`: it takes back the files that its models made. `inline_bytes_max` is how many bytes of files it takes
+    in a request, and `upload` puts a file into its file API, over one of the library's models. `max_retries`: the
+    library takes the number of the SDK's retries with each request.
     """
 
     name: str
@@ -47,6 +52,8 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     marks: bool = False
     native: dict[str, frozenset[str]] = {}
     makes_files: bool = False
+    inline_bytes_max: int | None = None
+    upload: Callable[[Any, FilePart, bytes], Awaitable[str]] | None = None
     key_optional: bool = False
     max_retries: bool = True
 
@@ -105,6 +112,12 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
             return "Gemini before 3 takes no native tools together with tools of the agent"
         return None
 
+    async def uploaded(self, model: Any, file: FilePart, data: bytes) -> str:
+        """Upload a file, and return its id. Raises `InvalidRequest` for a vendor without a file API."""
+        if self.upload is None:
+            raise InvalidRequest(f"{self.name} has no file API for {file}")
+        return await self.upload(model, file, data)
+
     def thinking_tokens(self, tokens: int) -> dict[str, Any]:
         """Return the vendor's own setting for a number of tokens to think with."""
         return _THINKING_TOKENS[self.name](tokens)
@@ -115,6 +128,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
             importlib.import_module(module)
 
 
+_POLL_S = 1.0
 _COMBINES = re.compile(r"gemini-([3-9]|\d\d)")
 
 _THINKING_TOKENS: dict[str, Callable[[int], dict[str, Any]]] = {
@@ -246,6 +260,27 @@ def _bedrock(connection: Connection) -> ModelOf:
     return partial(_pydantic_ai("bedrock", "BedrockConverseModel"), provider=provider)
 
 
+async def _upload_to_anthropic(model: Any, file: FilePart, data: bytes) -> str:
+    made = await model.client.beta.files.upload(
+        file=(name_of(file), data, file.media_type), expires_in_seconds=LIFETIME_S
+    )
+    return str(made.id)
+
+
+async def _upload_to_google(model: Any, file: FilePart, data: bytes) -> str:
+    """Upload to the Gemini API, which deletes files after 48 hours, and wait until it has read the file."""
+    files = model.client.aio.files
+    made = await files.upload(
+        file=io.BytesIO(data), config={"mime_type": file.media_type, "display_name": name_of(file)}
+    )
+    while str(getattr(made.state, "value", made.state)) == "PROCESSING":
+        await asyncio.sleep(_POLL_S)
+        made = await files.get(name=made.name)
+    if str(getattr(made.state, "value", made.state)) == "FAILED":
+        raise InvalidRequest(f"the vendor could not read {file}")
+    return str(made.uri)
+
+
 VENDORS: dict[str, Vendor] = {
     vendor.name: vendor
     for vendor in (
@@ -260,6 +295,8 @@ VENDORS: dict[str, Vendor] = {
             url_env="ANTHROPIC_BASE_URL",
             unknown=frozenset({"seed", "verbosity"}),
             marks=True,
+            inline_bytes_max=24_000_000,
+            upload=_upload_to_anthropic,
             native={
                 "web_search": frozenset({"allowed_domains", "blocked_domains", "max_uses", "user_location"}),
                 "code_execution": frozenset(),
@@ -276,6 +313,8 @@ VENDORS: dict[str, Vendor] = {
             url_env="GOOGLE_GEMINI_BASE_URL",
             unknown=frozenset({"extra_body", "parallel_tool_calls", "verbosity"}),
             makes_files=True,
+            inline_bytes_max=15_000_000,
+            upload=_upload_to_google,
             native={
                 "web_search": frozenset(),
                 "code_execution": frozenset(),
@@ -308,6 +347,7 @@ VENDORS: dict[str, Vendor] = {
             modules=("pydantic_ai.models.groq",),
             keys=("GROQ_API_KEY",),
             url="https://api.groq.com",
+            inline_bytes_max=3_000_000,
             url_env="GROQ_BASE_URL",
             unknown=frozenset({"service_tier", "verbosity"}),
         ),
@@ -318,6 +358,7 @@ VENDORS: dict[str, Vendor] = {
             modules=("pydantic_ai.models.cohere",),
             keys=("CO_API_KEY",),
             url="https://api.cohere.com",
+            inline_bytes_max=15_000_000,
             url_env="CO_BASE_URL",
             unknown=frozenset({"extra_body", "headers", "parallel_tool_calls", "service_tier", "verbosity"}),
         ),
