@@ -286,6 +286,7 @@ class RunFilters(TypedDict, total=False):
     error_type: str | None
     model: str | None
     root_id: str | None
+    job_id: str | None
     parent: str | None
     forked_from: str | None
     text: str | None

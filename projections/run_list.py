@@ -74,7 +74,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     - `worker` and `epoch` are those of the last claim, which holds while `driven`: until it is released, the run parks
       or ends. `takeovers` counts claims that ended an earlier claim which still held.
     - `revision`, `digest` and `position` are those of the last folded commit.
-    - `trigger` is what started the run.
+    - `trigger` is what started the run; `job_id` is the run itself, or the first run of the job that it is a retry of;
+      empty for a child.
     - `buried` is empty, or how the family was erased: deleted, or archived at `url`. Such a row has the totals of its
       family, and no texts.
     - `forked_from` and `forked_at` are the run and revision from which a fork was made; its shared history counts as
@@ -87,6 +88,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     forked_from: str | None = None
     forked_at: int | None = None
     trigger: Trigger | None = None
+    job_id: str = ""
     shard: int
     kind: str = ""
     agent: str
@@ -129,7 +131,7 @@ class RunList:
     """The projection for the run list."""
 
     name = "runs"
-    version = 9
+    version = 10
     row = RunRow
     columns = (
         "root_id",
@@ -149,6 +151,7 @@ class RunList:
         "updated_at",
         "input",
         "buried",
+        "job_id",
         BACKWARDS,
     )
     indexes = (
@@ -163,6 +166,7 @@ class RunList:
         ("agent", "submitted_at"),
         ("worker", "submitted_at"),
         ("error_type", "submitted_at"),
+        ("job_id",),
         (BACKWARDS,),
     )
 
@@ -234,6 +238,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
                 forked_from=event.fork.run if event.fork is not None else None,
                 forked_at=event.fork.revision if event.fork is not None else None,
                 trigger=event.trigger,
+                job_id="" if event.parent is not None else job_of(event, row.run_id),
             )
         case Claimed():
             status = "running" if row.status == "queued" else row.status
@@ -288,6 +293,12 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return _evolve(row, outline_of(event))
         case _:
             return row
+
+
+def job_of(event: Submitted, run_id: str) -> str:
+    """Return the job of a root run: itself, or the first run of the job that it tries again."""
+    trigger = event.trigger
+    return trigger.key if trigger is not None and trigger.kind == "retry" and trigger.key else run_id
 
 
 def _user(event: Submitted) -> str | None:

@@ -29,7 +29,8 @@ from ..projections.history import History
 from ..projections.run_state import RunState
 from .agents import budget_check, capabilities
 from .agents.agent import Agent
-from .agents.content import read_content
+from .agents.content import GivenContent, read_content
+from .agents.kinds import runnable_of
 from .agents.loop import RalphLoop
 from .agents.overrides import overridden
 from .agents.registry import Registry
@@ -65,6 +66,7 @@ from .ports.executor import Executor, require
 from .ports.files import Content
 from .ports.memory import memory_use
 from .ports.runnable import Runnable, all_members, is_runnable
+from .retrying import Retrying
 from .shared.resume_tokens import callback_place, place_of
 from .shared.run_index import open_run_index
 from .shared.sessions import drop_last_turns, session_history
@@ -253,11 +255,35 @@ class Runtime:
             trigger=options.get("trigger") or Trigger(kind="api"),
         )
         self._check_memory(submitted, chosen)
-        place = await place_of_run(self.log, submitted, options.get("run_id"))
+        return await self._submit(submitted, agent, options.get("run_id"), given)
+
+    async def _resubmit(self, submitted: Submitted, agent: Runnable[Any] | None = None) -> RunHandle[Any]:
+        """Start a run by a submission that is stored already, such as that of a run to retry.
+
+        Its agent is `agent`, a registered one, or the stored one, if workers drive it. Raises as `start` does.
+        """
+        chosen, name = self.executor(submitted.executor), agent_of(submitted)
+        known = agent or self._member(name)
+        if known is None and chosen.runs_in == "process":
+            known = self.registry.agent(name)  # which names those that there are
+        runnable = known or runnable_of(submitted.kind, submitted.config)
+        self._check(runnable, chosen, frozenset({"messages"} if submitted.messages else ()))
+        self._check_memory(submitted, chosen)
+        return await self._submit(submitted, runnable)
+
+    async def _submit(
+        self,
+        submitted: Submitted,
+        agent: Runnable[Any],
+        run_id: str | None = None,
+        given: GivenContent | None = None,
+    ) -> RunHandle[Any]:
+        chosen, place = self.executor(submitted.executor), await place_of_run(self.log, submitted, run_id)
         subject = place.subject
         if place.stored:
             await check_there(self.log, place)
-        await given.store(self.log, subject.root)
+        if given is not None:
+            await given.store(self.log, subject.root)
         await self._be_present(chosen)
         is_new = not place.stored and await chosen.submit(subject, place.submitted, agent)
         if not is_new:
@@ -265,6 +291,28 @@ class Runtime:
             await chosen.drive(subject, agent)  # its first submitter may be gone
         await note_stored(self.log, place)
         return RunHandle(self, subject.id, agent, subject, is_new=is_new)
+
+    async def retry(
+        self,
+        run_id: str,
+        *,
+        from_failure: bool = False,
+        number: int | None = None,
+        executor: str | None = None,
+        agent: Runnable[OutputT] | None = None,
+    ) -> RunHandle[OutputT]:
+        """Start a new run of the same job, with the configuration and the input that the run was submitted with.
+
+        `from_failure` forks the run before the attempts that failed instead, with its recorded results
+        (`tools="replay"`). The key of a retry is its `number`, from 1; null is the last one if that is open or
+        completed, else the next. So a retry that is repeated after a crash is the same run. `executor` is that of the
+        run by default. `agent`: one that is not registered.
+
+        Raises `RunNotFound`, `ConfigError` for a run that is not over, belongs to another or is a fork,
+        `NotRegistered`, `UnsupportedByExecutor`, `LogUnavailable`.
+        """
+        retrying = Retrying(self, self._resubmit, run_id, executor, agent)
+        return await retrying.retry(from_failure=from_failure, number=number)
 
     async def plan_fork(
         self,
@@ -329,7 +377,9 @@ class Runtime:
             await check_there(self.log, place)
         shared = opening(origin, options, submitted, subject.id, now)
         artifacts = archive.artifacts if archive is not None else None
-        if place.stored or not await store_fork(self.log, subject, shared, self._host.lease_s, artifacts):
+        lease_s = self._host.lease_s
+        is_new = not place.stored and await store_fork(self.log, subject, shared, lease_s, artifacts)
+        if not is_new:
             existing = await self._state_of(subject)
             if not same_fork(existing.submitted, place.submitted):
                 raise RunConflict(
@@ -337,7 +387,7 @@ class Runtime:
                 )
         await self._be_present(chosen)
         await chosen.drive(subject, given)
-        return RunHandle(self, subject.id, given, subject)
+        return RunHandle(self, subject.id, given, subject, is_new=is_new)
 
     async def _origin(self, run_id: str, at: int, archive: StoredRuns | None) -> Origin:
         if archive is not None:

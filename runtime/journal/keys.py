@@ -83,6 +83,13 @@ async def take_key(log: Log, key: str, run: Subject, submitted: Submitted) -> Ru
     raise LogUnavailable(f"the idempotency key {key!r} cannot be recorded")
 
 
+async def run_of_key(log: Log, key: str) -> str | None:
+    """Return the run that has this idempotency key; null if it is free. May be stale."""
+    _head, events = await read_register(log, key_subject(f"key:{key}", log.events.shards))
+    record = _record_in(events)
+    return None if record is None else record.run
+
+
 async def note_stored(log: Log, place: RunPlace) -> None:
     """Record that the run's first commit is stored. If that fails, the next submitter that finds the key does it."""
     if place.head is None or place.stored:

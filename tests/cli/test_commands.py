@@ -206,16 +206,18 @@ def test_the_commands_that_mean_many_runs_say_which_by_the_same_options() -> Non
         "--agent",
         "--since",
         "--until",
-        "--error",
+        "--error-type",
+        "--waiting-for",
         "--user",
         "--metadata",
         "--session",
         "--root",
     }
-    for name in ("list", "cancel", "resume"):
+    bulk = {"--all", "--rate", "--dry-run"}
+    for name in ("list", "cancel", "resume", "retry"):
         options = {option for parameter in commands[name].params for option in parameter.opts}
-        assert filters < options
-        assert ("--dry-run" in options) == (name != "list")
+        assert filters | {"--limit", "--json"} < options
+        assert options & bulk == (set() if name == "list" else bulk)
 
 
 def test_a_name_that_begins_with_a_dash_comes_after_two_dashes(alone: Project) -> None:

@@ -57,7 +57,7 @@ def test_runs_are_filtered_families_folded_and_many_steered_at_once(  # noqa: PL
     assert agents(project, "--agent", "drafter") == ["pair", "drafter"]
     assert agents(project, "--root", runs["closer"]) == ["pair", "drafter", "closer"]
     for options in (
-        ("--error", "auth"),
+        ("--error-type", "auth"),
         ("--user", "ada"),
         ("--metadata", "team=ops"),
         ("--metadata", "memory.scope.user_id=ada", "--session", "s"),

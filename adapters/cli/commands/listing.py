@@ -36,8 +36,17 @@ _OPTIONS: dict[str, Any] = {
     "until": Annotated[
         str | None, typer.Option(metavar="TIME", help="Only runs submitted before; written like --since.")
     ],
-    "error": Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Only runs that failed with an error of this type.")
+    "error_type": Annotated[
+        str | None,
+        typer.Option(
+            "--error-type", metavar="TYPE", help="Only runs that failed with an error of this type."
+        ),
+    ],
+    "waiting_for": Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT", help="Only open runs that wait for this, such as approval, wait, timer, manual."
+        ),
     ],
     "user": Annotated[str | None, typer.Option(metavar="ID", help="Only runs of this user.")],
     "metadata": Annotated[
@@ -62,7 +71,8 @@ class Filters:
     agent: str | None = None
     since: str | None = None
     until: str | None = None
-    error: str | None = None
+    error_type: str | None = None
+    waiting_for: str | None = None
     user: str | None = None
     metadata: Sequence[str] = ()
     root: str | None = None
@@ -74,6 +84,7 @@ class Filters:
 
     async def query(self, runtime: Runtime) -> dict[str, Any]:
         """Return the filters as arguments of the index. Raises `ConfigError`, `RunNotFound`."""
+        self._check()
         from ..opening import run_named
         from ..output.times import time_of
 
@@ -84,12 +95,23 @@ class Filters:
             "session": self.session,
             "agent": self.agent,
             "user": self.user,
-            "error_type": self.error,
+            "error_type": self.error_type,
+            "waiting_for": self.waiting_for,
             "root_id": (await runtime.locate(root)).root if root is not None else None,
             "since": time_of(self.since, now) if self.since is not None else None,
             "until": time_of(self.until, now) if self.until is not None else None,
             "metadata": _pairs(self.metadata),
         }
+
+    def _check(self) -> None:
+        """Raise `ConfigError` for a filter without a value, which would select nothing, or everything."""
+        from ....eventlog.errors import ConfigError
+
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) == "":
+                raise ConfigError(
+                    f"--{field.name.replace('_', '-')} is empty: give it a value, or leave it out"
+                )
 
 
 def filtered(command: Callable[..., int]) -> Callable[..., int]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .. import bulk as bulk_options
 from ..exits import NO, OK
 from ..options import Detailed, Json, JsonLines
 from ..settings import Settings, settings_of
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show, stream and steer runs.")
 SomeRun = Annotated[str | None, typer.Argument(metavar="RUN", help="A run; or select runs by options.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the selected runs.")]
 By = Annotated[str, typer.Option(metavar="NAME", help="Name to record.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or a unique prefix or suffix of it.")]
 
@@ -107,15 +107,15 @@ def drive(
 
 @app.command()
 @listing.filtered
+@bulk_options.in_bulk
 def cancel(
     context: typer.Context,
     run: SomeRun = None,
     *,
     filters: listing.Filters,
-    dry_run: DryRun = False,
+    bulk: bulk_options.Bulk,
     reason: Annotated[str, typer.Option(help="Reason, stored with the run's status.")] = "",
     by: By = "",
-    json: Json = False,
 ) -> int:
     """Cancel a run, or the open runs that options select.
 
@@ -124,8 +124,43 @@ def cancel(
     from ..loops import run_async
     from .steering import cancel_runs
 
-    settings = settings_of(context)
-    return run_async(cancel_runs(settings, run, filters, reason, by, dry_run=dry_run, json=json))
+    return run_async(cancel_runs(settings_of(context), run, filters, bulk, reason, by))
+
+
+@app.command()
+@listing.filtered
+@bulk_options.in_bulk
+def retry(
+    context: typer.Context,
+    run: SomeRun = None,
+    path: Annotated[
+        str | None,
+        typer.Argument(metavar="MODULE:REGISTRY", help="Drive it in this process, with this registry."),
+    ] = None,
+    *,
+    filters: listing.Filters,
+    bulk: bulk_options.Bulk,
+    from_failure: Annotated[
+        bool,
+        typer.Option("--from-failure", help="Fork the run before what failed, with its recorded results."),
+    ] = False,
+    executor: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Executor; default: local with a registry, else durable."),
+    ] = None,
+) -> int:
+    """Retry a run that has ended, or the failed and cancelled runs that options select.
+
+    A retry is a new run of the same job, with the configuration and input of the first. Selected runs are retried once
+    each, however often the command is repeated. Exit 1 if one could not be retried, or no run is selected.
+    """
+    from ..loading import check_executor
+    from ..loops import run_async
+    from .steering import retry_runs
+
+    check_executor(executor)
+    how = (path, executor)
+    return run_async(retry_runs(settings_of(context), run, filters, bulk, how, from_failure=from_failure))
 
 
 @app.command()
@@ -220,22 +255,22 @@ def pause(context: typer.Context, run: RunId, *, by: By = "") -> int:
 
 @app.command()
 @listing.filtered
+@bulk_options.in_bulk
 def resume(
     context: typer.Context,
     run: SomeRun = None,
     *,
     filters: listing.Filters,
-    dry_run: DryRun = False,
-    json: Json = False,
+    bulk: bulk_options.Bulk,
 ) -> int:
     """Resume a paused run, or those that options select.
 
-    Exit 5 if one still waits for an answer, 1 if no run is selected.
+    Exit 5 if one still waits for an answer, 1 if one failed, or no run is selected.
     """
     from ..loops import run_async
     from .steering import resume_runs
 
-    return run_async(resume_runs(settings_of(context), run, filters, dry_run=dry_run, json=json))
+    return run_async(resume_runs(settings_of(context), run, filters, bulk))
 
 
 @app.command()

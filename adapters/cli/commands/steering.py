@@ -1,127 +1,116 @@
-"""`foldlog runs cancel` and `runs resume`, for one run or all that the filters of `runs list` select."""
+"""`foldlog runs cancel`, `resume` and `retry`, for one run or all that the filters of `runs list` select."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+import contextlib
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from ..bulk import Bulk, Done, carry_out, selected, show
 from ..exits import NO, OK, PAUSED
-from ..opening import opened, run_named
+from ..opening import opened
 from ..output.terminal import Screen
 from ..settings import Settings
-from .listing import Filters, families_of, tell_runs
+from .listing import Filters
 
 if TYPE_CHECKING:
-    from ....projections.pending import Pending
     from ....projections.run_list import RunRow
-    from ....runtime import Runtime
-
-AT_ONCE_MAX = 8
-T = TypeVar("T")
+    from ....runtime import RunHandle
 
 
 async def cancel_runs(
-    settings: Settings, run: str | None, filters: Filters, reason: str, by: str, *, dry_run: bool, json: bool
+    settings: Settings, run: str | None, filters: Filters, bulk: Bulk, reason: str, by: str
 ) -> int:
     """Cancel the selected runs, and return the exit code."""
-    _check(run, filters)
     screen = Screen(settings)
     async with opened(settings) as runtime:
-        rows = await _meant(runtime, run, filters, lambda row: not row.over)
+        rows = await selected(runtime, run, filters, bulk, lambda row: not row.over)
         above = {row.run_id for row in rows}
         meant = [row.run_id for row in rows if not above & {row.parent, row.root_id} - {row.run_id}]
-        if dry_run or not meant:
-            return await _show(runtime, screen, meant, "would be cancelled", json=json)
-        found = await _each(meant, lambda each: runtime.get_run(each).cancel(reason, by=by))
-    documents = [{"run_id": each, "found": answer} for each, answer in zip(meant, found, strict=True)]
-    if json:
-        screen.json(documents[0] if run is not None else documents)
-    else:
-        for document in documents:
-            screen.tell(f"run {document['run_id']}: {document['found'].replace('_', ' ')}")
-    return OK if all(answer.endswith("cancelled") for answer in found) else NO
+        if bulk.dry_run or not meant:
+            return await show(runtime, screen, meant, "would be cancelled", json=bulk.json)
+
+        async def cancelled(each: str) -> Done:
+            found = await runtime.get_run(each).cancel(reason, by=by)
+            code = OK if found.endswith("cancelled") else NO
+            return Done(run_id=each, words=found.replace("_", " "), document={"found": found}, code=code)
+
+        return await carry_out(meant, cancelled, bulk, screen, single=run is not None)
 
 
-async def resume_runs(
-    settings: Settings, run: str | None, filters: Filters, *, dry_run: bool, json: bool
-) -> int:
+async def resume_runs(settings: Settings, run: str | None, filters: Filters, bulk: Bulk) -> int:
     """Resume the selected runs, and return the exit code."""
     import msgspec
 
-    _check(run, filters)
-    screen = Screen(settings)
-    async with opened(settings) as runtime:
-        rows = await _meant(runtime, run, filters, lambda row: row.status == "paused")
-        meant = [row.run_id for row in rows]
-        if dry_run or not meant:
-            return await _show(runtime, screen, meant, "would be resumed", json=json)
-
-        async def resumed(each: str) -> Pending:
-            handle = runtime.get_run(each)
-            await handle.resume()
-            return await handle.pending()
-
-        found = await _each(meant, resumed)
-    told = list(zip(meant, found, strict=True))
-    if json:
-        documents = [{"run_id": each, **msgspec.to_builtins(pending)} for each, pending in told]
-        screen.json(documents[0] if run is not None else documents)
-    else:
-        for each, pending in told:
-            _tell_resumed(screen, settings, each, pending)
-    return OK if all(pending.paused is None for pending in found) else PAUSED
-
-
-def _tell_resumed(screen: Screen, settings: Settings, run: str, pending: Pending) -> None:
     from ..output.views import answers_to
 
-    if pending.paused is None:
-        screen.tell(f"run {run}: resumed")
-        return
-    screen.tell(f"run {run}: still paused ({pending.paused}); to continue it")
-    for approval in pending.approvals:
-        for answer in answers_to(settings, approval.approval_id, approval.kind, approval.arguments):
-            screen.tell(f"    {answer}")
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        rows = await selected(runtime, run, filters, bulk, lambda row: row.status == "paused")
+        meant = [row.run_id for row in rows]
+        if bulk.dry_run or not meant:
+            return await show(runtime, screen, meant, "would be resumed", json=bulk.json)
+
+        async def resumed(each: str) -> Done:
+            handle = runtime.get_run(each)
+            await handle.resume()
+            pending = await handle.pending()
+            document = msgspec.to_builtins(pending)
+            if pending.paused is None:
+                return Done(run_id=each, words="resumed", document=document)
+            answers = [
+                answer
+                for approval in pending.approvals
+                for answer in answers_to(settings, approval.approval_id, approval.kind, approval.arguments)
+            ]
+            words = f"still paused ({pending.paused}); to continue it"
+            return Done(run_id=each, words=words, document=document, code=PAUSED, more=answers)
+
+        return await carry_out(meant, resumed, bulk, screen, single=run is not None)
 
 
-def _check(run: str | None, filters: Filters) -> None:
-    if (run is None) != filters.given:
-        raise typer.BadParameter("give a RUN, or select runs by options (not both)")
+async def retry_runs(
+    settings: Settings,
+    run: str | None,
+    filters: Filters,
+    bulk: Bulk,
+    how: tuple[str | None, str | None],
+    *,
+    from_failure: bool,
+) -> int:
+    """Retry the selected runs, and return the exit code. `how`: the path of a registry, and the executor, if given."""
+    from ..loading import executor_for, load_registry
+
+    path, named = how
+    screen, registry = Screen(settings), load_registry(path) if path is not None else None
+    async with opened(settings, registry) as runtime:
+        executor, runs_in = executor_for(runtime, named, path)
+        wanted = {filters.status} if filters.status is not None else {"error", "cancelled"}
+
+        def can(row: RunRow) -> bool:
+            return row.over and row.parent is None and row.status in wanted
+
+        meant = [row.run_id for row in await selected(runtime, run, filters, bulk, can)]
+        if bulk.dry_run or not meant:
+            return await show(runtime, screen, meant, "would be retried", json=bulk.json)
+
+        async def retried(each: str) -> Done:
+            number = None if run is not None else 1
+            found: RunHandle[Any] = await runtime.retry(
+                each, from_failure=from_failure, number=number, executor=executor
+            )
+            if runs_in == "process":
+                await _until_rest(found)
+            status = await found.status()
+            words = f"{'retried' if found.is_new else 'was retried before'} as run {found.run_id} ({status})"
+            document = {"retry": found.run_id, "is_new": found.is_new, "status": status}
+            return Done(run_id=each, words=words, document=document)
+
+        return await carry_out(meant, retried, bulk, screen, single=run is not None)
 
 
-async def _meant(
-    runtime: Runtime, run: str | None, filters: Filters, can: Callable[[RunRow], bool]
-) -> list[RunRow]:
-    """Return the named run in any state, or the runs that the filters select and that satisfy `can`."""
-    index = await runtime.index()
-    if run is not None:
-        return [await index.run(await run_named(runtime, run))]
-    return [row for row in await index.runs(**await filters.query(runtime), limit=-1) if can(row)]
-
-
-async def _each(runs: Sequence[str], do: Callable[[str], Awaitable[T]]) -> list[T]:
-    """Do it with each run, `AT_ONCE_MAX` at a time."""
-    free = asyncio.Semaphore(AT_ONCE_MAX)
-
-    async def one(run: str) -> T:
-        async with free:
-            return await do(run)
-
-    return list(await asyncio.gather(*map(one, runs)))
-
-
-async def _show(runtime: Runtime, screen: Screen, runs: Sequence[str], what: str, *, json: bool) -> int:
-    """Print the selected runs, and leave them alone."""
-    index = await runtime.index()
-    lines = await families_of(index, runs)
-    if json:
-        screen.json([{"run_id": run} for run in runs])
-    elif lines:
-        await tell_runs(screen, index, lines)
-        screen.say(f"{len(runs)} run{'' if len(runs) == 1 else 's'} {what}")
-    else:
-        screen.say("no matching runs")
-    return OK if runs else NO
+async def _until_rest(run: RunHandle[Any]) -> None:
+    """Wait until a run that this process drives is over or paused."""
+    async with contextlib.aclosing(run.stream(family=False)) as events:
+        async for event in events:
+            if event.type == "status" and event.status in {"paused", "completed", "error", "cancelled"}:
+                return

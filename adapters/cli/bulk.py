@@ -1,0 +1,171 @@
+"""Commands to many runs: how many, how fast, and what came of each.
+
+Each item is a command of its own, which the log takes once. So one that dies is repeated without doing anything twice,
+and the items that failed do not keep it from the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .commands.listing import Filters, families_of, tell_runs
+from .exits import NO, OK
+from .opening import run_named
+from .output.terminal import Screen
+
+if TYPE_CHECKING:
+    from ...projections.run_list import RunRow
+    from ...runtime import Runtime
+
+AT_ONCE_MAX = 8
+_RATE = re.compile(r"([1-9]\d{0,5})/([smh])")
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_OPTIONS: dict[str, Any] = {
+    "everything": (
+        Annotated[bool, typer.Option("--all", help="Select all runs, without a filter.")],
+        False,
+    ),
+    "limit": (
+        Annotated[int | None, typer.Option(metavar="N", min=1, help="At most so many runs, newest first.")],
+        None,
+    ),
+    "rate": (
+        Annotated[str | None, typer.Option(metavar="RATE", help="At most so many in a time: 10/s, 60/m.")],
+        None,
+    ),
+    "dry_run": (Annotated[bool, typer.Option("--dry-run", help="Only show the selected runs.")], False),
+    "json": (Annotated[bool, typer.Option("--json", help="Print one JSON document.")], False),
+}
+"""The options of a bulk command, by the fields of `Bulk`, with their defaults."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bulk:
+    """The options of a bulk command."""
+
+    everything: bool = False
+    limit: int | None = None
+    rate: str | None = None
+    dry_run: bool = False
+    json: bool = False
+
+    @property
+    def interval_s(self) -> float:
+        """The time between two items. Raises `typer.BadParameter`."""
+        if self.rate is None:
+            return 0.0
+        found = _RATE.fullmatch(self.rate)
+        if found is None:
+            raise typer.BadParameter(f"a rate is written 10/s, 60/m or 100/h, not {self.rate!r:.40}")
+        return _UNITS_S[found[2]] / int(found[1])
+
+
+def in_bulk(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options of bulk commands; it receives them as `bulk`."""
+
+    @functools.wraps(command)
+    def with_bulk(*args: Any, **given: Any) -> int:
+        return command(*args, bulk=Bulk(**{name: given.pop(name) for name in _OPTIONS}), **given)
+
+    signature = inspect.signature(command, eval_str=True)
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in _OPTIONS.items()
+    ]
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != "bulk"]
+    with_bulk.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    with_bulk.__annotations__ = {each.name: each.annotation for each in [*own, *added]}
+    return with_bulk
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Done:
+    """What came of one run: the words for it, its document, and the exit code that it alone would have."""
+
+    run_id: str
+    words: str
+    document: dict[str, Any]
+    code: int = OK
+    more: Sequence[str] = ()
+    """Further lines."""
+
+
+async def selected(
+    runtime: Runtime, run: str | None, filters: Filters, bulk: Bulk, can: Callable[[RunRow], bool]
+) -> list[RunRow]:
+    """Return the named run in any state, or the runs that the filters select and that satisfy `can`.
+
+    Raises `typer.BadParameter` for neither, or both.
+    """
+    if (run is None) != (filters.given or bulk.everything):
+        raise typer.BadParameter("give a RUN, or select runs by options (not both); --all selects all runs")
+    index = await runtime.index()
+    if run is not None:
+        return [await index.run(await run_named(runtime, run))]
+    rows = [row for row in await index.runs(**await filters.query(runtime), limit=-1) if can(row)]
+    return rows if bulk.limit is None else rows[: bulk.limit]
+
+
+async def carry_out(
+    runs: Sequence[str], do: Callable[[str], Awaitable[Done]], bulk: Bulk, screen: Screen, *, single: bool
+) -> int:
+    """Do it with each run, tell what came of each as soon as it is known, and return the highest exit code.
+
+    An error of one run is told and does not stop the others. With `--json` all are told at the end, in order.
+    """
+    from ...eventlog.errors import FoldlogError, LogUnavailable
+
+    free, interval_s = asyncio.Semaphore(AT_ONCE_MAX), bulk.interval_s
+
+    async def one(number: int, run: str) -> Done:
+        await asyncio.sleep(number * interval_s)
+        async with free:
+            try:
+                done = await do(run)
+            except LogUnavailable:
+                raise
+            except FoldlogError as error:
+                if single:
+                    raise
+                done = Done(run_id=run, words=f"failed: {error}", document={"error": str(error)}, code=NO)
+        if not bulk.json:
+            tell(screen, done)
+        return done
+
+    found = await asyncio.gather(*(one(number, run) for number, run in enumerate(runs)))
+    if bulk.json:
+        documents = [{"run_id": each.run_id, **each.document} for each in found]
+        screen.json(documents[0] if single else documents)
+    codes = {each.code for each in found}
+    return NO if NO in codes else max(codes, default=NO)
+
+
+def tell(screen: Screen, done: Done) -> None:
+    """Print what came of one run."""
+    from .output.escaping import one_line
+
+    screen.tell(f"run {done.run_id}: {one_line(done.words)}")
+    for line in done.more:
+        screen.tell(f"    {line}")
+
+
+async def show(runtime: Runtime, screen: Screen, runs: Sequence[str], what: str, *, json: bool) -> int:
+    """Print the selected runs, and leave them alone."""
+    index = await runtime.index()
+    lines = await families_of(index, runs)
+    if json:
+        screen.json([{"run_id": run} for run in runs])
+    elif lines:
+        await tell_runs(screen, index, lines)
+        screen.say(f"{len(runs)} run{'' if len(runs) == 1 else 's'} {what}")
+    else:
+        screen.say("no matching runs")
+    return OK if runs else NO

@@ -1,0 +1,64 @@
+"""`foldlog runs retry` and the options of commands that mean many runs, on a real server."""
+
+from __future__ import annotations
+
+from tests.cli.commands import Project
+
+
+def fail(project: Project, *names: str) -> None:
+    for name in names:
+        project.run("run", "project_agents:failing", "x", "--run-id", name, "--quiet")
+
+
+def test_a_bulk_retry_that_is_repeated_retries_each_run_once(project: Project) -> None:
+    fail(project, "one", "two")
+    shown = project.run("runs", "retry", "--status", "error", "--dry-run", "--json")
+    assert {each["run_id"] for each in shown.document} == {"one", "two"}
+    args = ("runs", "retry", "--error-type", "auth", "--agent", "failing", "--since", "1h", "--rate", "100/s")
+    first = project.run(*args, "--limit", "1")
+    assert first.out.startswith("run two: retried as run ")
+    both = project.run(*args, "--json")
+    assert (both.code, {each["run_id"]: each["is_new"] for each in both.document}) == (
+        0,
+        {"one": True, "two": False},
+    )
+    again = project.run(*args, "--json")
+    retries = {each["run_id"]: each["retry"] for each in again.document}
+    assert retries == {each["run_id"]: each["retry"] for each in both.document}
+    rows = project.run("runs", "list", "--json").document
+    assert sorted(row["job_id"] for row in rows) == ["one", "one", "two", "two"]
+
+
+def test_a_run_that_cannot_be_retried_does_not_stop_the_others(project: Project) -> None:
+    fail(project, "one")
+    project.run(
+        "fork", "one", "project_agents:registry", "--at", "1", "--run-id", "forked", "--yes", "--quiet"
+    )
+    found = project.run("runs", "retry", "--status", "error")
+    assert found.code == 1
+    lines = sorted(found.out.splitlines())
+    assert lines[0].startswith("run forked: failed: run forked is a fork")
+    assert lines[1].startswith("run one: retried as run ")
+
+
+def test_a_command_that_would_mean_every_run_is_refused_unless_it_says_so(project: Project) -> None:
+    fail(project, "one")
+    for word in ("retry", "cancel", "resume"):
+        refused = project.run("runs", word)
+        assert (refused.code, "--all selects all runs" in refused.err) == (2, True)
+        empty = project.run("runs", word, "--agent", "")
+        assert (empty.code, "--agent is empty" in empty.error) == (2, True)
+        rate = project.run("runs", word, "--all", "--rate", "fast")
+        assert rate.code in {1, 2}
+    everything = project.run("runs", "retry", "--all")
+    assert (everything.code, everything.out.count("retried as run")) == (0, 1)
+
+
+def test_a_run_is_retried_in_this_process_and_from_where_it_failed(project: Project) -> None:
+    fail(project, "one")
+    here = project.run("runs", "retry", "one", "project_agents:registry")
+    assert (here.code, here.out.endswith("(error)\n")) == (0, True)
+    onward = project.run("runs", "retry", "one", "project_agents:registry", "--from-failure", "--json")
+    assert onward.document["retry"] == "one-retry1"
+    waiting = project.run("runs", "list", "--waiting-for", "approval", "--json").document
+    assert waiting == []
