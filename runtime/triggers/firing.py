@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Literal
 
-from ...eventlog.errors import Conflict, FoldlogError, LogUnavailable, RunConflict, RunNotFound, RunPurged
+from ...eventlog.errors import Conflict, FoldlogError, LogUnavailable, RunConflict, RunGone, RunNotFound, RunPurged
 from ...eventlog.events import Occurrence, ScheduleUpdated, Trigger, WantedTime
 from ...eventlog.names import key_subject, run_subject, shard_in
 from ...eventlog.ports import Delivery, Log, Subject
@@ -107,8 +107,8 @@ class Firing:
             run = await self._starter.start(wish)
         except RunConflict as conflict:  # the same time, before the schedule's agent or input was changed
             run = conflict.run_id
-        except RunPurged as purged:
-            run = purged.run_id
+        except (RunGone, RunPurged) as gone:  # it ran, and was deleted since
+            run = gone.run_id
         logger.info("schedule %s: run %s for %s", schedule.name, run, written(wanted.due_at))
         return Occurrence(due_at=wanted.due_at, outcome="started", run=run, at=now, by=wanted.by)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show, stream and steer runs.")
 SomeRun = Annotated[str | None, typer.Argument(metavar="RUN", help="A run; or select runs by options.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the selected runs.")]
 By = Annotated[str, typer.Option(metavar="NAME", help="Name to record.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or a unique prefix or suffix of it.")]
 
