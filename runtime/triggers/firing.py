@@ -9,7 +9,15 @@ from __future__ import annotations
 import logging
 from typing import Literal
 
-from ...eventlog.errors import Conflict, FoldlogError, LogUnavailable, RunConflict, RunGone, RunNotFound, RunPurged
+from ...eventlog.errors import (
+    Conflict,
+    FoldlogError,
+    LogUnavailable,
+    RunConflict,
+    RunGone,
+    RunNotFound,
+    RunPurged,
+)
 from ...eventlog.events import Occurrence, ScheduleUpdated, Trigger, WantedTime
 from ...eventlog.names import key_subject, run_subject, shard_in
 from ...eventlog.ports import Delivery, Log, Subject
