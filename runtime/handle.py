@@ -117,6 +117,10 @@ class Namespace(Protocol):
         """Return the subject of the run in the log. Raises `RunNotFound`."""
         ...
 
+    async def place(self, run_id: str) -> tuple[Namespace, Subject]:
+        """Return where to read the run: here, or from the copy of an archived one. Raises `RunNotFound`, `RunGone`."""
+        ...
+
     async def watch(self, run_id: str, news: Coroutine[Any, Any, object]) -> None:
         """Await the news of a run; raise the error that stopped this process from driving it, if any."""
         ...
@@ -228,7 +232,8 @@ class RunHandle(Generic[OutputT]):
 
     async def cancel(self, reason: str = "", *, by: str = "") -> str:
         """Cancel the run and all runs below it; return cancelled, or already_completed, already_error, ..."""
-        return await cancel_family(self._runtime.log, await self._located(), reason, by)
+        subject = await self._located()
+        return await cancel_family(self._runtime.log, subject, reason, by)
 
     async def inject(self, content: Content) -> None:
         """Queue a message for the run's next step: a text, a `File`, or a list of both.
@@ -397,11 +402,12 @@ class RunHandle(Generic[OutputT]):
 
     async def _located(self) -> Subject:
         if self._subject is None:
-            self._subject = await self._runtime.locate(self.run_id)
+            self._runtime, self._subject = await self._runtime.place(self.run_id)
         return self._subject
 
     async def _journal(self) -> Journal:
-        journal = Journal(self._runtime.log, await self._located())
+        subject = await self._located()
+        journal = Journal(self._runtime.log, subject)
         await journal.load()
         if not journal.state.exists:
             raise RunNotFound(f"there is no run {self.run_id!r} in namespace {self._runtime.log.namespace!r}")

@@ -34,6 +34,8 @@ from .agents.kinds import runnable_of
 from .agents.loop import RalphLoop
 from .agents.overrides import overridden
 from .agents.registry import Registry
+from .archived import archived, opened_copy, read_copy
+from .burying.family import tombstone_of
 from .burying.options import EraseOptions, erase
 from .core.answers import given_arguments, given_json
 from .core.commands import AnswerCallback, Resolve
@@ -55,7 +57,7 @@ from .forks.fork import (
 )
 from .forks.plan import ForkPlan, plan_of
 from .forks.storage import store as store_fork
-from .handle import CallOutcome, Decision, OutputT, RunHandle, RunResult, SentSignal
+from .handle import CallOutcome, Decision, Namespace, OutputT, RunHandle, RunResult, SentSignal
 from .journal.journal import Journal
 from .journal.keys import agent_of, check_there, note_stored, place_of_run, refuse_other
 from .journal.snapshots import snapshot_setting
@@ -328,6 +330,7 @@ class Runtime:
 
         Raises `RunNotFound`, `ConfigError` if the run cannot be forked there, `LogCorrupted`.
         """
+        archive = archive or await self._copy_of(run_id)
         origin = await self._origin(run_id, at, archive)
         options = ForkOptions(model=model, input=input, tools=tools)
         shared = opening(origin, options, submission(origin, options), "fork", self.log.clock.now())
@@ -363,6 +366,7 @@ class Runtime:
         `UnsupportedByExecutor`, `NotRegistered`, `PayloadTooLarge`, `LogUnavailable`.
         """
         chosen = self.executor(executor)
+        archive = archive or await self._copy_of(run_id)
         origin = await self._origin(run_id, at, archive)
         cause = trigger or Trigger(kind="api")
         options = ForkOptions(model=model, input=input, tools=tools, executor=executor, trigger=cause)
@@ -393,6 +397,12 @@ class Runtime:
         if archive is not None:
             return await read_archived(archive, run_id, at, self.log)
         return await read_origin(self.log, await self.locate(run_id), at)
+
+    async def _copy_of(self, run_id: str) -> StoredRuns | None:
+        """Return the copy of a run that was archived; null for any other run."""
+        subject = await self._subject_of(run_id) or await self._below_a_tombstone(run_id)
+        tombstone = await archived(self.log, subject) if subject is not None else None
+        return await read_copy(tombstone, run_id) if tombstone is not None else None
 
     def _member(self, name: str) -> Runnable[Any] | None:
         """Return the runnable of this name, registered or below a registered one."""
@@ -566,7 +576,16 @@ class Runtime:
         return self._index
 
     async def locate(self, run_id: str) -> Subject:
-        """Return the subject of a run. Raises `RunNotFound`, `ConfigError`."""
+        """Return the subject of a run. Raises `RunNotFound`, `RunGone`, `ConfigError`."""
+        found = await self._subject_of(run_id)
+        if found is not None:
+            return found
+        below = await self._below_a_tombstone(run_id)
+        if below is not None:
+            await Journal(self.log, below).check_erased()
+        raise RunNotFound(f"there is no run {run_id!r} in namespace {self.log.namespace!r}")
+
+    async def _subject_of(self, run_id: str) -> Subject | None:
         check_name("the run", run_id)
         shards = self.log.events.shards
         carried = shard_in(run_id)
@@ -576,18 +595,26 @@ class Runtime:
             found = await self.log.events.find(shard, run_id)
             if found is not None:
                 return found
-        await self._check_erased(run_id)
-        raise RunNotFound(f"there is no run {run_id!r} in namespace {self.log.namespace!r}")
+        return None
 
-    async def _check_erased(self, run_id: str) -> None:
-        """Raise `RunGone` for a run below a root that was erased: the id of a child begins with that of its root."""
-        from .burying.bury import gone_member
+    async def place(self, run_id: str) -> tuple[Namespace, Subject]:
+        """Return where to read the run: here, or from the copy of an archived one. Raises `RunNotFound`, `RunGone`."""
+        subject = await self._subject_of(run_id) or await self._below_a_tombstone(run_id)
+        if subject is None:
+            return self, await self.locate(run_id)
+        tombstone = await archived(self.log, subject)
+        if tombstone is None:
+            return self, subject
+        return await (await opened_copy(self, tombstone, run_id)).place(run_id)
 
+    async def _below_a_tombstone(self, run_id: str) -> Subject | None:
+        """Return the subject of a run below a root that was erased: the id of a child begins with that of its root."""
         begin, _, below = run_id.rpartition("_")
         for row in await (await self.index()).runs_named(begin) if begin and below else ():
-            root = run_subject(row.shard, row.root_id, row.root_id)
-            if row.buried and (error := await gone_member(self.log, root, run_id)) is not None:
-                raise error
+            tombstone = await tombstone_of(self.log, run_subject(row.shard, row.root_id, row.root_id))
+            if tombstone is not None and run_id in tombstone.event.members:
+                return run_subject(row.shard, row.root_id, run_id)
+        return None
 
     async def watch(self, run_id: str, news: Coroutine[Any, Any, object]) -> None:
         """Wait for news of a run; raise the error that stopped this process from driving it, if that comes first."""

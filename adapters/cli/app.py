@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from .commands import (
     agents,
     approvals,
+    archive,
     demo,
     diff,
     doctor,
@@ -207,6 +208,7 @@ app.add_typer(agents.app, name="agents")
 app.add_typer(runs.app, name="runs")
 app.add_typer(schedules.app, name="schedules")
 app.add_typer(sessions.app, name="sessions")
+app.add_typer(archive.app, name="archive")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(policy.app, name="policy")
 app.add_typer(knowledge.app, name="knowledge")

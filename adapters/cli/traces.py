@@ -71,7 +71,8 @@ async def load_side(settings: Settings, name: str, golden: Path) -> tuple[str, S
         return _events_in(name)
     async with opened(settings) as runtime:
         name = await run_named(runtime, name)
-        return name, await events_of(runtime.log, name)
+        namespace, _subject = await runtime.place(name)
+        return name, await events_of(namespace.log, name)
 
 
 async def events_of(log: Log, run: str) -> Sequence[Event]:
@@ -115,7 +116,9 @@ async def load_traces(settings: Settings, name: str) -> list[Trace]:
     if is_file(name):
         return list(read_file(name).traces.values())
     async with opened(settings) as runtime:
-        return [await load_trace(runtime.log, await run_named(runtime, name))]
+        name = await run_named(runtime, name)
+        namespace, _subject = await runtime.place(name)
+        return [await load_trace(namespace.log, name)]
 
 
 def run_in(what: str, traces: list[Trace], text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import assert_never
 
 from anyio.lowlevel import checkpoint
@@ -83,13 +83,23 @@ class MemoryEvents:
 
     def _store_commit(self, subject: Subject, data: bytes) -> int:
         stored = Stored(subject, self._positions.next(subject.shard), data)
+        self._add(stored)
+        return stored.position
+
+    def _add(self, stored: Stored) -> None:
+        subject = stored.subject
         if subject.kind == "run":
             self._runs[subject.shard, subject.id] = subject
         self.stored.append(stored)
         for selector in _selectors_of(subject):
             self._commits[selector].append(stored)
             self._arrivals[selector].notify()
-        return stored.position
+
+    def adopt(self, commits: Iterable[Stored]) -> None:
+        """Store commits of an archive at the positions that they had, so that their cursors stay valid."""
+        for stored in commits:
+            self._positions.reach(stored.subject.shard, stored.position)
+            self._add(stored)
 
     async def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
         """Yield all commits after position `after` that are stored now, in order."""

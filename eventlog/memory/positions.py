@@ -10,6 +10,12 @@ class Positions:
         self.shards = shards
         self._last = [0] * shards
 
+    def reach(self, shard: int, position: int) -> None:
+        """Go on after this position. Raises `ValueError` for one that was reached already."""
+        if position <= self._last[shard]:
+            raise ValueError(f"position {position} of shard {shard} was reached already")
+        self._last[shard] = position
+
     def next(self, shard: int) -> int:
         """Return the next position of the shard, from 1. Raises `ValueError` for a shard that does not exist."""
         if not 0 <= shard < self.shards:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from ...eventlog.commits import Commit, encode, gone
+from ...eventlog.commits import Commit, encode
 from ...eventlog.errors import (
     AppendUnsure,
     ConfigError,
@@ -260,11 +260,3 @@ async def see_burial_through(log: Log, wakeup: Wakeup) -> None:
             await drop_key(log, key, root.id)
         return
     await purge(log, root)
-
-
-async def gone_member(log: Log, root: Subject, run: str) -> RunGone | None:
-    """Return the error of a run below a buried root, if it was one."""
-    tombstone = await tombstone_of(log, root)
-    if tombstone is None or run not in tombstone.event.members:
-        return None
-    return gone(tombstone.recorded.commit, tombstone.event, run)

@@ -186,19 +186,19 @@ class Journal:
                 await self._persist(functools.partial(self._fold_onto, state, see))
             except LogCorrupted:
                 await (
-                    self._check_erased()
+                    self.check_erased()
                 )  # while a family is erased, some of its commits are gone before others
                 raise
             if state.head.position >= known:
                 self.state = state
                 return
             await self.log.clock.sleep(STALE_READ_S)
-        await self._check_erased()
+        await self.check_erased()
         raise LogCorrupted(
             self.subject.id, state.head.rev + 1, "the log no longer shows commits that it has shown before"
         )
 
-    async def _check_erased(self) -> None:
+    async def check_erased(self) -> None:
         """Raise `RunGone` if the run's family has a tombstone."""
         root = run_subject(self.subject.shard, self.subject.root, self.subject.root)
         last = await self._persist(lambda: self.log.events.head(root))

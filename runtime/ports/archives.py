@@ -62,10 +62,6 @@ class ArchiveStore(Protocol):
         """Return the copy at this URL, checked. Raises `KeyError` if there is none, `ArchiveUnavailable`."""
         ...
 
-    async def into(self, url: str, log: Log) -> None:
-        """Store the copy in an empty log, to read it there. Raises what `read` raises."""
-        ...
-
     async def delete(self, url: str) -> bool:
         """Delete the copy at this URL; return whether there was one. Raises `ArchiveUnavailable`."""
         ...

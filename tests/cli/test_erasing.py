@@ -75,3 +75,34 @@ def test_an_open_run_is_left_alone_by_name(project: Project):
     assert (refused.code, f"run {open_run} is open" in refused.error) == (1, True)
     done = project.run("runs", "delete", "--user", "u")
     assert (done.code, f"run {open_run} is open" in done.err) == (1, True)
+
+
+def test_an_archived_run_is_shown_replayed_and_written_from_its_copy(project: Project):
+    run = started(project)
+    shown = project.run("runs", "show", run, "--json").document
+    url = f"file://{project.place}/archive"
+    assert project.run("runs", "delete", run, "--archive", url).code == 0
+    assert project.run("runs", "show", run, "--json").document["timeline"] == shown["timeline"]
+    for command in (("runs", "history"), ("runs", "stream"), ("replay",)):
+        assert project.run(*command, run).code == 0
+    (listed,) = project.run("archive", "list", url, "--json").document
+    assert listed["run_id"] == run
+    for name in (run, listed["url"]):
+        assert [
+            each["run_id"] for each in project.run("archive", "show", name, "--json").document["runs"]
+        ] == [run]
+    assert project.run("archive", "get", run, "--output", "copy.jsonl").code == 0
+    assert project.run("diff", run, "copy.jsonl").code == 0
+    taken = project.run("archive", "get", run, "--output", "copy.jsonl")
+    assert (taken.code, taken.error) == (2, "error: copy.jsonl: File exists")
+    assert project.run("archive", "verify", url).code == 0
+    path = project.place / "archive" / listed["url"].rpartition("/")[2]
+    path.write_bytes(path.read_bytes()[:-30])
+    damaged = project.run("archive", "verify", url)
+    assert (damaged.code, "1 damaged" in damaged.out) == (1, True)
+    path.unlink()
+    assert "was archived on" in project.run("runs", "show", run).error
+    assert project.run("archive", "show", run).code == 1
+    other = started(project)
+    assert "is not archived" in project.run("archive", "show", other).error
+    assert project.run("archive", "list", "nowhere").code == 2

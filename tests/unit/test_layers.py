@@ -53,6 +53,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "strategies": {"parity", "simulation", "traces"},
     },
     "adapters": {
+        "archive": set(),
         "configuration": set(),
         "builtin": set(),
         "frameworks": set(),
@@ -61,12 +62,22 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "mcp": set(),
         "models": {"configuration"},
         "runners": {"builtin"},
-        "cli": {"builtin", "configuration", "demo", "http", "knowledge", "mcp", "models", "runners"},
+        "cli": {
+            "archive",
+            "builtin",
+            "configuration",
+            "demo",
+            "http",
+            "knowledge",
+            "mcp",
+            "models",
+            "runners",
+        },
         "demo": {"cli", "models"},
     },
 }
-# The composition roots: the commands of `replay` and the demo, which shows the proof, are put together here.
-COMPOSITION_ROOTS = ("adapters/cli", "adapters/demo")
+# The composition roots: the commands of `replay`, the demo, which shows the proof, and archives, which are traces.
+COMPOSITION_ROOTS = ("adapters/archive", "adapters/cli", "adapters/demo")
 
 # Anything that makes two runs of one seed differ.
 CLOCKS_AND_DICE = {

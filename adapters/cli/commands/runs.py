@@ -405,8 +405,9 @@ async def _show(settings: Settings, run_id: str, *, json: bool) -> int:
     screen = Screen(settings)
     async with opened(settings) as runtime:
         run_id = await run_named(runtime, run_id)
+        namespace, _subject = await runtime.place(run_id)
         state = await runtime.get_run(run_id).state()
-        trace = await load_trace(runtime.log, run_id)
+        trace = await load_trace(namespace.log, run_id)
         rows = timeline(below(run_id, trace.events))
         children = {row.child for row in rows if row.child} if screen.live else set()
         ends = await (await runtime.index()).ends_of_ids(children) if children else {}

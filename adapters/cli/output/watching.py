@@ -81,9 +81,10 @@ class Watcher:
     async def _show(self) -> int | None:
         """Show the stream; return the exit code if it is left before the run ends."""
         detailed = self._how.detailed if self._how.json else await self._has_details()
+        namespace, subject = await self._runtime.place(self._run.run_id)
         events = stream_run(
-            self._runtime.log,
-            await self._runtime.locate(self._run.run_id),
+            namespace.log,
+            subject,
             detailed=detailed,
             after=self._how.after,
             engine=True,
