@@ -335,7 +335,7 @@ async def test_commands_to_a_schedule_that_is_not_there_name_the_nearest(served:
         ({"every": "1h", "jitter_s": float("nan")}, "jitter_s"),
         ({"every": "1h", "agent": "no such name"}, "the agent"),
         ({"every": "1h", "agent": 7}, "its agent must be one"),
-        ({"every": "1h", "metadata": {"a": object()}}, "object"),
+        ({"every": "1h", "metadata": {"a": 1j}}, "complex"),
         ({"every": "1h", "input": "x" * 70_000}, "at most 65536 bytes"),
         ({"every": "1h", "name": "a/b"}, "the schedule 'a/b'"),
     ],
