@@ -60,6 +60,12 @@ def run_subject(shard: int, root: str, run: str) -> Subject:
     return Subject(shard, "run", root, run)
 
 
+def lane_name(lane: str | None) -> str | None:
+    """Return the name of a stored lane within its session; null for the one without a name, and without a lane."""
+    kind, _, rest = (lane or "").partition(":")
+    return rest.partition(":")[0] if kind == "lane" else None
+
+
 def lane_subject(lane: str, shards: int) -> Subject:
     """Return the subject of a lane, whose name may be any text."""
     key = digest_of(lane)[:32]

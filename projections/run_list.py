@@ -59,6 +59,7 @@ BACKWARDS = "backwards"
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A run in the run list. Times are Unix seconds.
 
+    - `lane` is the queue that the run waits in, as stored: `session:ada`, `lane:mail:ada`.
     - `metadata` is that of the submission; `user` that of a root run, or the `user_id` in its
       `metadata["memory"]["scope"]`.
     - `reason` is that of the pause, the completion or the cancel, or why the last worker left the run to others.
@@ -94,6 +95,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     agent_path: str
     session: str | None = None
+    lane: str | None = None
     user: str | None = None
     metadata: dict[str, Any] = {}
     status: RunListStatus = "queued"
@@ -231,6 +233,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
                 kind=event.kind,
                 input=event.input.strip().partition("\n")[0][:INPUT_MAX],
                 session=event.session,
+                lane=event.lane,
                 user=_user(event),
                 metadata=event.metadata,
                 executor=event.executor,

@@ -15,8 +15,9 @@ class RunOptions(TypedDict, total=False):
     """The arguments of `start`, `run` and `stream` besides an agent and its input; every key is optional.
 
     `executor` is the name of the executor (default `local`). `messages` come before the input. `session` names the
-    conversation that the run belongs to, `user` the user for whom it acts. `metadata` is a JSON object that is stored
-    with the run. Neither is shown to the model; tools find them in their context, and child runs inherit both.
+    conversation that the run belongs to, `lane` one of its lanes, in which runs go one after the other; `user` the user
+    for whom it acts. `metadata` is a JSON object that is stored with the run. Neither is shown to the model; tools find
+    them in their context, and child runs inherit both.
     The others change the agent for this run: `settings` are merged into the agent's, key by key; `model` is asked
     instead of the agent's; `instructions_suffix` follows its instructions; `max_steps`, `tools` (names) and `budgets`
     may only be less than the agent's. A swarm or a loop hands them down to its agents, but for `budgets`.
@@ -27,6 +28,7 @@ class RunOptions(TypedDict, total=False):
     executor: str
     messages: Sequence[Mapping[str, Any]]
     session: str | None
+    lane: str | None
     user: str | None
     metadata: Mapping[str, Any] | None
     run_id: str | None

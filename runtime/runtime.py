@@ -42,6 +42,7 @@ from .core.commands import AnswerCallback, Resolve
 from .core.rules import rules_of
 from .core.submission import submitted_event
 from .driving.host import Host, public_url_setting
+from .driving.namespace import NamespacePolicy
 from .executors.installed import executor_factory
 from .follow import follow_runs
 from .forks.check import ForkCheck
@@ -61,7 +62,6 @@ from .handle import CallOutcome, Decision, Namespace, OutputT, RunHandle, RunRes
 from .journal.journal import Journal
 from .journal.keys import agent_of, check_there, note_stored, place_of_run, refuse_other
 from .journal.snapshots import snapshot_setting
-from .namespace import NamespacePolicy
 from .opening import open_log
 from .options import RunOptions, check_options
 from .ports.executor import Executor, require
@@ -249,6 +249,7 @@ class Runtime:
             parts=given.parts,
             messages=given.messages,
             session=options.get("session"),
+            lane=options.get("lane"),
             user=options.get("user"),
             metadata=options.get("metadata"),
             idempotency_key=options.get("idempotency_key"),
@@ -554,13 +555,13 @@ class Runtime:
             async for event in events:
                 yield cast("Observable", event)
 
-    async def history(self, session: str) -> History:
-        """Return the messages of a session's finished runs. Raises `LogCorrupted`, `LogUnavailable`."""
-        return await session_history(self.log, session)
+    async def history(self, session: str, lane: str | None = None) -> History:
+        """Return the messages of a session's finished runs; of one lane. Raises `LogCorrupted`, `LogUnavailable`."""
+        return await session_history(self.log, session, lane)
 
-    async def drop_last_user_turns(self, session: str, turns: int) -> int:
+    async def drop_last_user_turns(self, session: str, turns: int, lane: str | None = None) -> int:
         """Remove the last turns from a session's history; return how many. Raises `SessionBusy`, `ConfigError`."""
-        return await drop_last_turns(self.log, session, turns)
+        return await drop_last_turns(self.log, session, turns, lane)
 
     @property
     def schedules(self) -> Schedules:

@@ -121,8 +121,8 @@ class Eraser:
         going = [row for row in rows.values() if row.run_id not in is_open]
         erased = [_would_be(row) for row in going] if dry_run else [await self._erase(row) for row in going]
         if not dry_run:
-            for session in dict.fromkeys(row.session for row in going if row.session is not None):
-                await trim_lane(self._log, session)
+            for lane in dict.fromkeys(row.lane for row in going if row.lane is not None):
+                await trim_lane(self._log, lane)
             await self._index.catch_up()
         gone = {each.run_id for each in erased}
         return Receipt(

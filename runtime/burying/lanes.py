@@ -7,17 +7,16 @@ from collections.abc import Iterator
 from ...eventlog.events import LaneUpdated, StoredEvent, Unknown
 from ...eventlog.names import lane_subject, run_subject
 from ...eventlog.ports import Log
-from ..core.submission import lane_of
 from ..journal.lanes import lane_commits
 from .family import tombstone_of
 
 
-async def trim_lane(log: Log, session: str) -> int:
+async def trim_lane(log: Log, lane: str) -> int:
     """Purge the lane's commits up to the first that names a run which is not erased; return how many went.
 
     The last commit stays, because it is the queue.
     """
-    subject = lane_subject(lane_of(session), log.events.shards)
+    subject = lane_subject(lane, log.events.shards)
     erased: dict[str, bool] = {}
     gone, last = 0, 0
     async for recorded in lane_commits(log, subject):

@@ -11,6 +11,7 @@ import msgspec
 
 from ...eventlog.errors import ConfigError, PayloadTooLarge
 from ...eventlog.events import ParentLink, Submitted, Trigger, TriggerKind
+from ...eventlog.names import check_name
 from ...eventlog.parts import Part, TextPart, files_of
 from ...eventlog.ports import COMMIT_BYTES_MAX
 from ...projections.messages import canonical_json, parse_messages, sha256_hex
@@ -35,6 +36,7 @@ def submitted_event(  # noqa: PLR0913 - its parts
     parts: Sequence[Part] = (),
     messages: Sequence[Mapping[str, Any]] = (),
     session: str | None = None,
+    lane: str | None = None,
     user: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     idempotency_key: str | None = None,
@@ -62,6 +64,9 @@ def submitted_event(  # noqa: PLR0913 - its parts
     task = {"input": input, "messages": history, "session": session, "metadata": extra}
     if user is not None:
         task["user"] = user
+    if lane is not None:
+        check_lane(session, lane)
+        task["lane"] = lane
     if parts:
         task["parts"] = [msgspec.to_builtins(as_stored(part)) for part in parts]
     if overrides:
@@ -85,7 +90,7 @@ def submitted_event(  # noqa: PLR0913 - its parts
         user=user,
         metadata=extra,
         executor=executor,
-        lane=None if session is None else lane_of(session),
+        lane=None if session is None else lane_of(session, lane),
         idempotency_key=idempotency_key,
         parent=parent,
         policy=dict(policy),
@@ -170,9 +175,16 @@ def handed_down(above: Submitted | None) -> Trigger:
     return (trigger or Trigger(kind="child")).handed_down()
 
 
-def lane_of(session: str) -> str:
-    """Return the lane in which the runs of a session run one after another."""
-    return f"session:{session}"
+def check_lane(session: str | None, lane: object) -> None:
+    """Raise `ConfigError` unless the lane has a valid name, and is that of a session."""
+    check_name("the lane", lane)
+    if session is None:
+        raise ConfigError(f"the lane {lane!r} is a lane of a session: give the session, too")
+
+
+def lane_of(session: str, lane: str | None = None) -> str:
+    """Return the lane in which runs of a session run one after another; of its named lanes, or that without a name."""
+    return f"session:{session}" if lane is None else f"lane:{lane}:{session}"
 
 
 def _json_object(what: str, value: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ..core.commands import Command
 from ..journal.journal import Journal
 from ..journal.snapshots import SNAPSHOT_EVENTS
 from ..ports.runnable import Runnable
+from .namespace import NamespacePolicy
 
 Ending = Literal["over", "parked", "fenced", "released"]
 
@@ -35,6 +36,8 @@ class Host(msgspec.Struct, kw_only=True):
     """The time that a run waits for waiting children before it parks and frees its place; null: for ever."""
     public_url: str = ""
     """The address under which other systems reach `foldlog serve`, for the URLs of callbacks."""
+    policy: NamespacePolicy | None = None
+    """The policy of runs that this process starts by itself; null for none."""
     agents: dict[str, Runnable] = {}
     """Agents, swarms and loops given as objects, besides those registered."""
     late: set[asyncio.Task[None]] = set()

@@ -29,6 +29,7 @@ class WorkerStarter:
             user=wish.user,
             metadata=wish.metadata,
             idempotency_key=wish.key,
+            policy={} if host.policy is None else await host.policy.of_run(host.registry.reachable(agent)),
             trigger=wish.trigger,
         )
         submitted = msgspec.structs.replace(submitted, lane=wish.lane)

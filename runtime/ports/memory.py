@@ -19,6 +19,7 @@ import msgspec
 
 from ...eventlog.errors import ConfigError
 from ...eventlog.events import Submitted
+from ...eventlog.names import lane_name
 from ...eventlog.ports import Log
 from ...projections.messages import Message
 
@@ -34,6 +35,8 @@ class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     agent: str
     own_session: str | None = None
+    lane: str | None = None
+    """The name of the run's lane in its session; null for the lane without a name."""
     session: str | None = None
     user: str | None = None
 
@@ -106,6 +109,7 @@ def memory_use(submitted: Submitted, run: str) -> MemoryUse | None:
         run=run,
         agent=str(submitted.config.get("name", "")),
         own_session=submitted.session,
+        lane=lane_name(submitted.lane),
         session=named.session_id if named.session_id is not None else submitted.session,
         user=named.user_id if named.user_id is not None else submitted.user,
     )

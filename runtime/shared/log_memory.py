@@ -48,10 +48,12 @@ class LogMemory:
 
     async def _session(self, keys: MemoryKeys, limit: int, *, agent: str | None) -> Sequence[PastTurn]:
         """Return turns of the session; if an agent is given, only its completed ones."""
+        own = keys.session == keys.own_session
         history = await session_history(
             self._log,
             keys.session or "",
-            before=keys.run if keys.session == keys.own_session else None,
+            keys.lane if own else None,
+            before=keys.run if own else None,
             turns_max=limit,
             wanted=lambda turn: agent is None or (turn.agent == agent and turn.status == "completed"),
         )

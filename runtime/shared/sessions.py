@@ -31,18 +31,19 @@ logger = logging.getLogger("foldlog.sessions")
 async def session_history(
     log: Log,
     session: str,
+    lane_name: str | None = None,
     *,
     before: str | None = None,
     turns_max: int | None = None,
     wanted: Callable[[PastTurn], bool] = lambda _: True,
 ) -> History:
-    """Return the last `turns_max` wanted turns of the session's finished runs, oldest first; null: all.
+    """Return the last `turns_max` wanted turns of finished runs in a lane of the session, oldest first; null: all.
 
     `before` is a run of the session that may run now: reads are repeated until all runs before it are visible. Purged
     runs are listed, and noted in the lane. Raises `LogCorrupted`, `LogUnavailable`.
     """
     check_text("a session", session)
-    subject = lane_subject(lane_of(session), log.events.shards)
+    subject = lane_subject(lane_of(session, lane_name), log.events.shards)
     for _ in range(REFUSALS_MAX):
         lane = await _read_lane(log, subject)
         if before is None or lane.shows(before):
@@ -77,7 +78,7 @@ async def runs_before(log: Log, state: RunState) -> tuple[str, ...]:
     return tuple(runs[: runs.index(state.run)]) if state.run in runs else ()
 
 
-async def drop_last_turns(log: Log, session: str, turns: int) -> int:
+async def drop_last_turns(log: Log, session: str, turns: int, lane_name: str | None = None) -> int:
     """Remove the last turns from the session's history, in one event of its lane; return how many were removed.
 
     Runs and their logs stay unchanged. Raises `SessionBusy` while a run of the session is open, `ConfigError` for a
@@ -86,14 +87,15 @@ async def drop_last_turns(log: Log, session: str, turns: int) -> int:
     if type(turns) is not int or turns < 0:
         raise ConfigError(f"{turns!r} turns cannot be dropped: say 0 or more")
     check_text("a session", session)
-    subject, append = lane_subject(lane_of(session), log.events.shards), log.clock.new_id()
+    key, append = lane_of(session, lane_name), log.clock.new_id()
+    subject = lane_subject(key, log.events.shards)
     for attempt in range(DECISIONS_MAX if turns else 0):
         if attempt:
             await log.clock.sleep(STALE_READ_S)
         lane = await _read_lane(log, subject)
         if append in lane.drops:
             return lane.drops[append]
-        if lane.queue and await drop_purged_head(log, lane_of(session)):
+        if lane.queue and await drop_purged_head(log, key):
             continue
         if lane.queue:
             await _check_free(log, session, run_subject(subject.shard, lane.queue[0], lane.queue[0]))

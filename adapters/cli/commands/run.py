@@ -32,6 +32,10 @@ def run(  # noqa: PLR0913 - the options
     session: Annotated[
         str | None, typer.Option(metavar="NAME", help="Session that the run belongs to.")
     ] = None,
+    lane: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Lane of the session: runs of one lane go one after the other."),
+    ] = None,
     user: Annotated[str | None, typer.Option(metavar="ID", help="User for whom the run acts.")] = None,
     metadata: Annotated[
         list[str] | None,
@@ -89,6 +93,7 @@ def run(  # noqa: PLR0913 - the options
     options = {
         "executor": executor,
         "session": session,
+        "lane": lane,
         "user": user,
         "metadata": metadata_option("--metadata", metadata or ()),
         "messages": messages_option("--messages", messages),

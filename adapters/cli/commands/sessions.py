@@ -18,14 +18,15 @@ app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Show the history of a session, or undo turns."
 )
 Session = Annotated[str, typer.Argument(metavar="SESSION", help="Name of the session.")]
+Lane = Annotated[str | None, typer.Option("--lane", metavar="NAME", help="A named lane of the session.")]
 
 
 @app.command()
-def show(context: typer.Context, session: Session, *, json: Json = False) -> int:
+def show(context: typer.Context, session: Session, *, lane: Lane = None, json: Json = False) -> int:
     """Show the messages of a session's ended runs. Exit 1 if there are none."""
     from ..loops import run_async
 
-    return run_async(_show(settings_of(context), session, json=json))
+    return run_async(_show(settings_of(context), session, lane, json=json))
 
 
 @app.command()
@@ -33,14 +34,16 @@ def drop(
     context: typer.Context,
     session: Session,
     turns: Annotated[int, typer.Argument(metavar="TURNS", min=0, help="How many of the last turns.")],
+    *,
+    lane: Lane = None,
 ) -> int:
     """Undo the last turns: remove them from a session's history. Exit 1 while a run of the session is open."""
     from ..loops import run_async
 
-    return run_async(_drop(settings_of(context), session, turns))
+    return run_async(_drop(settings_of(context), session, turns, lane))
 
 
-async def _show(settings: Settings, session: str, *, json: bool) -> int:
+async def _show(settings: Settings, session: str, lane: str | None, *, json: bool) -> int:
     import msgspec
 
     from ..opening import opened
@@ -48,7 +51,7 @@ async def _show(settings: Settings, session: str, *, json: bool) -> int:
 
     screen = Screen(settings)
     async with opened(settings) as runtime:
-        history = await runtime.history(session)
+        history = await runtime.history(session, lane)
     if json:
         tokens = history.estimate_tokens()
         screen.json({"turns": msgspec.to_builtins(history.turns), "tokens_estimated": tokens})
@@ -70,11 +73,11 @@ def _tell(screen: Screen, turn: PastTurn) -> None:
         screen.tell(f"  {message.role:<9} ", said)
 
 
-async def _drop(settings: Settings, session: str, turns: int) -> int:
+async def _drop(settings: Settings, session: str, turns: int, lane: str | None) -> int:
     from ..opening import opened
     from ..output.terminal import Screen
 
     async with opened(settings) as runtime:
-        count = await runtime.drop_last_user_turns(session, turns)
+        count = await runtime.drop_last_user_turns(session, turns, lane)
     Screen(settings).say(f"{count} turn{'' if count == 1 else 's'} dropped")
     return OK

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..eventlog.errors import ConfigError
-from ..eventlog.ports import Log
-from .agents.agent import Agent
-from .agents.config import AgentConfig, asks_for_approvals, shared_policy
-from .agents.native_tools import denied
-from .core.policy import joined
-from .ports.plugins import installed, made
-from .ports.runnable import Runnable
-from .shared.approved_calls import ApprovedCalls
+from ...eventlog.errors import ConfigError
+from ...eventlog.ports import Log
+from ..agents.agent import Agent
+from ..agents.config import AgentConfig, asks_for_approvals, shared_policy
+from ..agents.native_tools import denied
+from ..core.policy import joined
+from ..ports.plugins import installed, made
+from ..ports.runnable import Runnable
+from ..shared.approved_calls import ApprovedCalls
 
 PROJECT = "foldlog.project"
 """The entry points that read tables of the project's configuration by their name."""
