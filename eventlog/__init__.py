@@ -397,4 +397,5 @@ __all__ = [
 
 # Programs that only read events do not need the log in memory.
 _LOADED_LATER = {"MemoryLog": "memory"}
-__getattr__ = _lazy_names(__name__, _LOADED_LATER)
+if not typing.TYPE_CHECKING:  # for a checker, a name that is not imported above does not exist
+    __getattr__ = _lazy_names(__name__, _LOADED_LATER)

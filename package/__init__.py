@@ -9,8 +9,6 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as type checkers read it, without an import of `typing`
 if TYPE_CHECKING:
-    from typing import Any
-
     from .runtime import (
         Agent,
         Answer,
@@ -67,20 +65,22 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first asked for."""
-    if name == "__version__":
-        from importlib.metadata import version
+if not TYPE_CHECKING:  # for a checker, a name that is not imported above does not exist
 
-        value: Any = version("foldlog")
-    elif name in __all__:
-        from . import runtime
+    def __getattr__(name: str) -> object:
+        """Load a public name when it is first asked for."""
+        if name == "__version__":
+            from importlib.metadata import version
 
-        value = getattr(runtime, name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+            value: object = version("foldlog")
+        elif name in __all__:
+            from . import runtime
+
+            value = getattr(runtime, name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

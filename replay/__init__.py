@@ -99,4 +99,5 @@ _LOADED_LATER = {
     "state_at": "replaying.replaying",
 }
 
-__getattr__ = _lazy_names(__name__, _LOADED_LATER)
+if not typing.TYPE_CHECKING:  # for a checker, a name that is not imported above does not exist
+    __getattr__ = _lazy_names(__name__, _LOADED_LATER)

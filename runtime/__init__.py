@@ -126,7 +126,8 @@ _LOADED_LATER = {
     "tool": "tools.decorator",
 }
 
-__getattr__ = _lazy_names(__name__, _LOADED_LATER)
+if not typing.TYPE_CHECKING:  # for a checker, a name that is not imported above does not exist
+    __getattr__ = _lazy_names(__name__, _LOADED_LATER)
 
 
 def __dir__() -> list[str]:

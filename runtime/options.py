@@ -7,6 +7,8 @@ from typing import Any, TypedDict
 
 from ..eventlog.errors import ConfigError
 from ..eventlog.events import Trigger
+from .agents.config import BudgetsConfig
+from .agents.tables import BudgetsTable, SettingsTable
 from .ports.settings import ModelSettings
 from .ports.suggestions import nearest
 
@@ -34,11 +36,11 @@ class RunOptions(TypedDict, total=False):
     run_id: str | None
     idempotency_key: str | None
     model: str | None
-    settings: ModelSettings | Mapping[str, Any] | None
+    settings: ModelSettings | SettingsTable | None
     max_steps: int | None
     instructions_suffix: str | None
     tools: Sequence[str] | None
-    budgets: Any
+    budgets: BudgetsTable | BudgetsConfig | None
     trigger: Trigger | None
 
 

@@ -189,7 +189,7 @@ class Runtime:
     def stream(
         self,
         agent: Runnable[Any],
-        input: str,
+        input: Content,
         *,
         detailed: Literal[False] = False,
         **options: Unpack[RunOptions],
@@ -199,7 +199,7 @@ class Runtime:
     def stream(
         self,
         agent: Runnable[Any],
-        input: str,
+        input: Content,
         *,
         detailed: bool,
         **options: Unpack[RunOptions],

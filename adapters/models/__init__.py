@@ -35,4 +35,5 @@ _LOADED_LATER = {
     "responses_provider": "openai",
 }
 
-__getattr__ = _lazy_names(__name__, _LOADED_LATER)
+if not typing.TYPE_CHECKING:  # for a checker, a name that is not imported above does not exist
+    __getattr__ = _lazy_names(__name__, _LOADED_LATER)

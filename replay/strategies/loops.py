@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from ...runtime import Agent
 from ...runtime.agents.loop import RalphLoop, Scorer
+from ...runtime.agents.tables import StopTable
 from ...runtime.core.loop.config import Reflection, Scored
 from ..parity.parity import ParityReport, check_parity
 from .runs import ANSWERS, FAST_RETRY, WORDS, Turn, outlasting, policies, scripts, tool_plans
@@ -34,7 +35,7 @@ class LoopScenario(msgspec.Struct, frozen=True, kw_only=True):
 
     tool: ToolPlan
     turns: tuple[tuple[Turn, ...], ...]
-    stop: dict[str, Any]
+    stop: StopTable
     scored: bool = False
     reflects: bool = False
     config: dict[str, Any] = {}
@@ -74,7 +75,7 @@ def _reflect(seen: Reflection) -> str:
 def loop_scenarios(draw: st.DrawFn) -> LoopScenario:
     """Draw a loop of at most three iterations, some of which fail."""
     scored = draw(st.booleans())
-    stop = {
+    stop: StopTable = {
         "max_iterations": draw(st.integers(1, ITERATIONS_MAX)),
         "max_consecutive_failures": draw(st.integers(0, 2)),
         "completion": draw(st.sampled_from(["", WORDS[2]])),

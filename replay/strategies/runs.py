@@ -35,6 +35,7 @@ from ...eventlog.ports import Log
 from ...projections.run_state import SPAWN_SELF
 from ...runtime import Agent, LocalExecutor, Registry
 from ...runtime.agents.subagents import PARALLEL
+from ...runtime.agents.tables import RetryTable
 from ...runtime.ports.knowledge import KnowledgeItem
 from ..parity.inputs import EVERY, Answer, Cancel, Input, Inputs, Message, Pause
 from ..parity.parity import ParityReport, check_parity, staged
@@ -52,7 +53,7 @@ WORDS = ("one", "two", "three")
 TASK = "dig up"
 """The beginning of each sub-agent's task."""
 QUESTION = "question"
-FAST_RETRY: dict[str, Any] = {"base_s": 0.001, "max_s": 0.002, "attempts": 3}
+FAST_RETRY: RetryTable = {"base_s": 0.001, "max_s": 0.002, "attempts": 3}
 TODO = ("add_todo", "complete_todo", "get_todo")
 ANSWERS: Inputs = (
     Answer(call=EVERY),

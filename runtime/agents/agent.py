@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
-from typing import Any, Generic, Literal, Protocol, TypedDict, Unpack, cast
+from typing import Any, Generic, Literal, Protocol, TypedDict, Unpack, cast, overload
 
 import msgspec
 import pydantic
@@ -25,9 +25,33 @@ from ..ports.tools import Tool, ToolFunction
 from ..tools.decorator import PythonTool, check_injected, tool
 from ..tools.run_context import RunContext
 from .as_tool import runnable_tool
-from .config import MODEL, AgentConfig, capabilities_needed, config_digest
-from .output_validators import OUTPUT_TYPE, OutputValidator, ValidatorT, checks_more_than_schema
+from .config import (
+    MODEL,
+    AgentConfig,
+    BreakerConfig,
+    BudgetsConfig,
+    ConcurrencyConfig,
+    ContextConfig,
+    FilesConfig,
+    MemoryConfig,
+    PolicyConfig,
+    RetryConfig,
+    capabilities_needed,
+    config_digest,
+)
+from .output_validators import OUTPUT_TYPE, OutputValidator, ValidatedT, checks_more_than_schema
 from .subagents import subagent_specs
+from .tables import (
+    BreakerTable,
+    BudgetsTable,
+    ConcurrencyTable,
+    ContextTable,
+    FilesTable,
+    MemoryTable,
+    PolicyTable,
+    RetryTable,
+    SettingsTable,
+)
 
 OutputT = TypeVar("OutputT", default=Any)
 
@@ -56,7 +80,7 @@ class AgentFields(TypedDict, total=False):
     """The other arguments of `Agent`: every other field of `AgentConfig`; tables as dicts or as their own types."""
 
     max_steps: int
-    settings: ModelSettings | Mapping[str, Any] | None
+    settings: ModelSettings | SettingsTable | None
     on_length: Literal["error", "continue", "accept"]
     native_tools: Iterable[str | Mapping[str, Any]] | None
     mcp_servers: Mapping[str, Mapping[str, Any]]
@@ -67,7 +91,7 @@ class AgentFields(TypedDict, total=False):
     planning_instructions: str
     budget_awareness: str | None
     hitl_tools: Iterable[str]
-    policy: Any
+    policy: PolicyTable | PolicyConfig | None
     emit_mcp_progress: bool
     injected_tool_args: Mapping[str, str]
     allow_parallel_subagents: bool
@@ -76,15 +100,15 @@ class AgentFields(TypedDict, total=False):
     max_spawn_depth: int
     max_spawn_children: int
     max_spawn_total: int
-    context: Any
-    memory: Any
+    context: ContextTable | ContextConfig | None
+    memory: MemoryTable | MemoryConfig | None
     knowledge: bool | None
-    budgets: Any
-    retry: Any
+    budgets: BudgetsTable | BudgetsConfig | None
+    retry: RetryTable | RetryConfig
     fallback_models: Iterable[str]
-    breaker: Any
-    concurrency: Any
-    files: Any
+    breaker: BreakerTable | BreakerConfig | None
+    concurrency: ConcurrencyTable | ConcurrencyConfig | None
+    files: FilesTable | FilesConfig | None
     loop_threshold: int
     model_idle_timeout_s: float
     model_first_token_timeout_s: float | None
@@ -262,7 +286,17 @@ class Agent(Generic[OutputT]):
                     f"agent {self.name!r}: its outputs are validated by {name!r}, which is not in this process"
                 )
 
-    def output_validator(self, function: ValidatorT) -> ValidatorT:
+    @overload
+    def output_validator(
+        self, function: Callable[[OutputT], ValidatedT]
+    ) -> Callable[[OutputT], ValidatedT]: ...
+
+    @overload
+    def output_validator(
+        self, function: Callable[[RunContext[Any], OutputT], ValidatedT]
+    ) -> Callable[[RunContext[Any], OutputT], ValidatedT]: ...
+
+    def output_validator(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Have a function look at each output before the run ends with it; use it as a decorator.
 
         It gets the output as the agent's type, or the `RunContext` of the run and the output; it may be async. To

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+import typing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar, cast
 
@@ -86,10 +87,25 @@ class Deps:
 
     def __init__(self, factory: DepsFactory[Any] | None) -> None:
         self.factory = factory
+        self.opens = _opened_type(factory)
+        """The type that the factory says it opens; null if it does not say so."""
         self.of_each_run = factory is not None and _takes_run(factory)
         of_process = cast("Callable[[], AbstractAsyncContextManager[Any]]", factory)
         shared = factory is not None and not self.of_each_run
         self._shared = Opened("this process", of_process) if shared else None
+
+    def check_type(self, tool: str, wanted: object) -> None:
+        """Raise `ConfigError` if a tool's context is of another type than the factory opens, as far as both say it."""
+        opened = self.opens
+        if not (isinstance(wanted, type) and isinstance(opened, type)) or getattr(
+            wanted, "_is_protocol", False
+        ):
+            return
+        if not issubclass(opened, wanted):
+            raise ConfigError(
+                f"the tool {tool!r} takes a ToolContext[{wanted.__name__}], but Registry(deps=...) opens "
+                f"{opened.__name__}"
+            )
 
     async def shared(self) -> Any:
         """Return the process' dependencies, opened at the first call; null without any. Raises `ConfigError`."""
@@ -104,6 +120,18 @@ class Deps:
         """Close the process' dependencies. Safe to repeat."""
         if self._shared is not None:
             await self._shared.aclose()
+
+
+def _opened_type(factory: DepsFactory[Any] | None) -> object:
+    try:
+        returned = (
+            typing.get_type_hints(inspect.unwrap(factory)).get("return") if factory is not None else None
+        )
+    except Exception:  # noqa: BLE001 - an annotation is any expression
+        return None
+    managers = {AsyncGenerator, AsyncIterator, AbstractAsyncContextManager}
+    found = typing.get_args(returned)[0] if typing.get_origin(returned) in managers else None
+    return None if found is Any else found
 
 
 def _takes_run(factory: Callable[..., Any]) -> bool:

@@ -25,6 +25,7 @@ from .agent import Agent
 from .as_tool import runnable_tool
 from .config import config_digest, within
 from .loop_config import RalphConfig, Stop, read_config
+from .tables import StopTable
 
 Scorer = Callable[[Scored], float | Decimal | Awaitable[float | Decimal]]
 """Scores an output; more is better. Usually 0 to 1. A truth value is 0 or 1."""
@@ -55,7 +56,7 @@ class RalphLoop:
         self,
         runnable: Runnable[Any],
         scorers: Mapping[str, Scorer] | Sequence[Scorer] = (),
-        stop: Stop | Mapping[str, Any] | None = None,
+        stop: Stop | StopTable | None = None,
         *,
         name: str = "loop",
         reflect: Reflect | None = None,

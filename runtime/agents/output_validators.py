@@ -11,7 +11,7 @@ from ..tools.run_context import RunContext
 
 OUTPUT_TYPE = "output_type"
 """The validator that parses the output as the agent's type."""
-ValidatorT = TypeVar("ValidatorT", bound=Callable[..., Any])
+ValidatedT = TypeVar("ValidatedT")
 T = TypeVar("T")
 
 _SCHEMA_SAYS_ALL = frozenset(

@@ -28,7 +28,7 @@ from ..ports.memory import MemoryFactory, MemoryStore
 from ..ports.models import ModelProvider
 from ..ports.plugins import installed, made
 from ..ports.prices import NoPrices, PriceBook
-from ..ports.runnable import Runnable, is_runnable
+from ..ports.runnable import Runnable, all_members, is_runnable
 from ..ports.suggestions import near, unknown
 from ..ports.tokens import Estimate, TokenCounter
 from ..ports.tools import Tool, ToolFunction, ToolSourceFactory
@@ -82,6 +82,8 @@ class Registry:
             self._add_agent(agent)
         for each in tools:
             self._add_tool(as_tool(each))
+        for each in self._own_tools():
+            self.deps.check_type(each.spec.name, getattr(each, "deps_type", None))
 
     def __repr__(self) -> str:
         return f"<Registry agents={list(self._agents)} tools={list(self._tools)}>"
@@ -144,11 +146,19 @@ class Registry:
         """Return why a validator of an agent refuses an output, null if it accepts it. Raises what it raises."""
         return await agent.refusal_of(name, output, run)
 
+    def _own_tools(self) -> Iterator[Tool]:
+        """Yield the registered tools, and those that the registered agents bring with them."""
+        yield from self._tools.values()
+        for runnable in self._agents.values():
+            for member in all_members(runnable):
+                yield from member.tools.values() if isinstance(member, Agent) else ()
+
     def _check_deps(self, tool: Tool) -> None:
         if getattr(tool, "wants_deps", False) and self.deps.factory is None:
             raise ConfigError(
                 f"the tool {tool.spec.name!r} takes a context with dependencies: give Registry(deps=...)"
             )
+        self.deps.check_type(tool.spec.name, getattr(tool, "deps_type", None))
 
     def _known_tools(self, agent: Agent[Any]) -> dict[str, Tool]:
         registered = self._agents.get(agent.name)

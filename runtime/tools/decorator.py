@@ -59,7 +59,8 @@ class PythonTool(Generic[P, R]):
         self.spec = spec
         self.starts: Runnable[Any] | None = None
         self.takes_context = arguments.context is not None
-        self.wants_deps = arguments.wants_deps
+        self.deps_type = arguments.deps_type
+        self.wants_deps = arguments.deps_type is not None
         self._arguments = arguments
         self._call = caller_of(function)
 
@@ -206,8 +207,8 @@ def check_injected(spec: ToolSpec, injected: Mapping[str, str]) -> None:
 class _Arguments:
     """A tool's parameters: the schema, the one cached validator, and the parameter that takes the context."""
 
-    def __init__(self, model: type[pydantic.BaseModel], context: str | None, *, wants_deps: bool) -> None:
-        self.context, self.wants_deps = context, wants_deps
+    def __init__(self, model: type[pydantic.BaseModel], context: str | None, *, deps_type: Any) -> None:
+        self.context, self.deps_type = context, deps_type
         self.schema = _plain_schema(model)
         self._names = {field: str(info.alias) for field, info in model.__pydantic_fields__.items()}
         self._validator = model.__pydantic_validator__
@@ -265,12 +266,12 @@ def _check_options(name: str, effect: str, on_error: str, timeout_s: float | Non
 def _read_signature(tool_name: str, function: Callable[..., Any], described: Mapping[str, str]) -> _Arguments:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigError(f"tool {tool_name!r} is a generator: return the whole result instead")
-    contexts: dict[str, bool] = {}
+    contexts: dict[str, Any] = {}
     fields: dict[str, Any] = {}
     for parameter in _parameters(tool_name, function):
         annotation = _annotation(tool_name, function, parameter)
         if _is_context(annotation):
-            contexts[parameter.name] = _wants_deps(annotation, parameter.annotation)
+            contexts[parameter.name] = _deps_type(annotation, parameter.annotation)
         else:
             # Numbered fields under an alias: a parameter may have any name, even one that pydantic's models use.
             fields[f"p{len(fields)}"] = _field(
@@ -281,7 +282,7 @@ def _read_signature(tool_name: str, function: Callable[..., Any], described: Map
             f"tool {tool_name!r}: {' and '.join(contexts)} are both a ToolContext; one is enough"
         )
     context = next(iter(contexts), None)
-    return _build(tool_name, fields, context, wants_deps=any(contexts.values()))
+    return _build(tool_name, fields, context, deps_type=next(iter(contexts.values()), None))
 
 
 def _parameters(tool_name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -354,14 +355,16 @@ def _is_context(annotation: Any) -> bool:
     )
 
 
-def _wants_deps(annotation: Any, written: Any) -> bool:
-    """Return whether a context is annotated with the type of its dependencies."""
+def _deps_type(annotation: Any, written: Any) -> Any:
+    """Return the type of dependencies that a context is annotated with; null for none, `Any` for an unknown one."""
     if annotation is ToolContextPort:
-        return "[" in written
+        return Any if "[" in written else None
     arguments = typing.get_args(annotation)
     if typing.get_origin(annotation) in {typing.Annotated, types.UnionType, typing.Union}:
-        return any(_is_context(each) and _wants_deps(each, written) for each in arguments)
-    return bool(arguments) and arguments[0] not in {Any, None, types.NoneType}
+        found = (_deps_type(each, written) for each in arguments if _is_context(each))
+        return next((each for each in found if each is not None), None)
+    wanted = arguments[0] if arguments else None
+    return None if wanted in {Any, types.NoneType} else wanted
 
 
 def _field(
@@ -380,11 +383,11 @@ def _field(
     return annotation, pydantic.Field(default, alias=parameter.name)
 
 
-def _build(tool_name: str, fields: dict[str, Any], context: str | None, *, wants_deps: bool) -> _Arguments:
+def _build(tool_name: str, fields: dict[str, Any], context: str | None, *, deps_type: Any) -> _Arguments:
     config = pydantic.ConfigDict(extra="forbid", validate_default=False)
     try:
         model: type[pydantic.BaseModel] = pydantic.create_model("Arguments", __config__=config, **fields)
-        return _Arguments(model, context, wants_deps=wants_deps)
+        return _Arguments(model, context, deps_type=deps_type)
     except (pydantic.PydanticUserError, NameError, TypeError, ValueError) as error:
         raise ConfigError(f"tool {tool_name!r}: its signature has no JSON Schema ({error})") from None
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from foldlog.eventlog import ConfigError, MemoryLog, RunCancelled, RunFailed, ToolResult
-from foldlog.runtime import Agent, Registry, RunContext, Runtime, ToolContext, tool
+from foldlog.runtime import Agent, Registry, RunContext, Runtime, Swarm, ToolContext, tool
 
 from tests.runtime.conftest import Place, call, calls, says
 
@@ -228,6 +228,39 @@ async def test_a_tool_whose_dependencies_nothing_opens_is_refused_before_the_fir
         ):
             await runtime.start(agent, "one")
         assert await runtime.list_runs() == []
+
+
+class Bank:
+    """Another thing to depend on."""
+
+
+class Kiosk(Shop):
+    """A shop, too."""
+
+
+@contextlib.asynccontextmanager
+async def open_bank() -> AsyncIterator[Bank]:
+    yield Bank()
+
+
+@contextlib.asynccontextmanager
+async def open_kiosk(run: RunContext[None]) -> AsyncGenerator[Kiosk]:
+    yield Kiosk(run.run_id)
+
+
+@contextlib.asynccontextmanager
+async def open_anything() -> AsyncGenerator[Any]:
+    yield 3
+
+
+def test_a_registry_whose_dependencies_are_not_those_of_a_tool_is_refused_when_it_is_made() -> None:
+    agent = Agent("buyer", tools=[buy])
+    told = r"the tool 'buy' takes a ToolContext\[Shop\], but Registry\(deps=...\) opens Bank"
+    for given in ({"agents": [agent]}, {"tools": [buy]}, {"agents": [Swarm([agent], "buyer")]}):
+        with pytest.raises(ConfigError, match=told):
+            Registry(**given, deps=open_bank)  # type: ignore[arg-type]
+        Registry(**given, deps=open_kiosk)  # type: ignore[arg-type]
+        Registry(**given, deps=open_anything)  # type: ignore[arg-type]
 
 
 def of_two(run: RunContext, other: RunContext) -> None:

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from foldlog.runtime.agents import config, tables
+from foldlog.runtime.agents.loop_config import Stop
 
 CODE = Path(__file__).parent / "user_code"
 BIN = Path(sys.executable).parent
@@ -46,5 +48,32 @@ def test_right_code_passes_and_each_wrong_line_of_user_code_is_found(
 ) -> None:
     lines = (CODE / "wrong.py").read_text().splitlines()
     wrong = {("wrong", number) for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
-    assert len(wrong) > 15
+    assert len(wrong) > 30
     assert said[checker] == wrong
+
+
+TABLES = {
+    tables.BreakerTable: config.BreakerConfig,
+    tables.BudgetsTable: config.BudgetsConfig,
+    tables.CeilingsTable: config.Ceilings,
+    tables.ConcurrencyTable: config.ConcurrencyConfig,
+    tables.ContextTable: config.ContextConfig,
+    tables.FilesTable: config.FilesConfig,
+    tables.MemoryTable: config.MemoryConfig,
+    tables.PolicyRuleTable: config.PolicyRuleConfig,
+    tables.PolicyTable: config.PolicyConfig,
+    tables.RetryTable: config.RetryConfig,
+    tables.SettingsTable: config.SettingsConfig,
+    tables.StopTable: Stop,
+}
+
+
+def test_each_table_that_a_checker_knows_has_the_keys_and_the_required_keys_of_its_model() -> None:
+    known = {each for each in vars(tables).values() if getattr(each, "__module__", "") == tables.__name__}
+    assert known == set(TABLES)
+    for table, model in TABLES.items():
+        assert set(table.__annotations__) == set(model.model_fields), table
+        required = {name for name, field in model.model_fields.items() if field.is_required()}
+        assert {key for key, hint in table.__annotations__.items() if "Required[" in str(hint)} == required, (
+            table
+        )

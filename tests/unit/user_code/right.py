@@ -6,6 +6,7 @@ from typing import Unpack, assert_never, assert_type
 
 from foldlog import (
     Agent,
+    RalphLoop,
     Registry,
     RunContext,
     RunHandle,
@@ -16,6 +17,7 @@ from foldlog import (
     tool,
 )
 from foldlog.eventlog import DetailedEvent, StreamEvent
+from foldlog.runtime import File, ModelSettings
 
 
 class Shop:
@@ -49,8 +51,25 @@ async def greet_later(run: RunContext[Shop]) -> str:
 
 
 agent = Agent("buyer", tools=[buy], output_type=list[int], instructions=greet_later, max_steps=3)
+careful = Agent(
+    "careful",
+    settings={"temperature": 0.2, "reasoning": "low"},
+    budgets={"max_tokens": 1000, "max_cost_usd": "0.10", "step": {"max_seconds": 5}},
+    memory={"scope": "user"},
+    context={"mode": "pilot", "window_tokens": 8000},
+    policy={"rules": [{"tool": "buy", "action": "require_approval"}], "default": "allow"},
+    retry={"attempts": 3, "quota": {"transient": 2}},
+    breaker={"failures": 3},
+    concurrency={"runs_max": 2},
+    files={"file_bytes_max": 1000},
+)
+loop = RalphLoop(careful, stop={"max_iterations": 2})
+settled = Agent("settled", settings=ModelSettings(temperature=0.2))
 registry = Registry(agents=[agent, Agent("plain", instructions=greet)], deps=open_shop)
 per_run = Registry(agents=[agent], deps=open_for)
+
+
+counted = Agent("counted", output_type=int)
 
 
 @agent.output_validator
@@ -108,3 +127,15 @@ async def use(runtime: Runtime) -> None:
     async for each in run.stream(detailed=True):
         print(detail(each), closed(each))
     await wrapper(runtime, idempotency_key="k")
+    await runtime.run(loop, ["Look.", File.from_path("cat.png")], settings={"seed": 1})
+    await run.inject(["And this?", File.from_url("https://example.com/cat.png")])
+    async for event in runtime.stream(
+        careful, ["Look.", File.from_path("cat.png")], budgets={"max_tokens": 1}
+    ):
+        print(event.type)
+    assert_type(await settled_output(runtime), str)
+
+
+async def settled_output(runtime: Runtime) -> str:
+    count: int = (await runtime.run(counted, "How many?")).output
+    return f"{count}"

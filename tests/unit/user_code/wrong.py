@@ -3,8 +3,18 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from foldlog import Agent, Registry, RunContext, Runtime, ToolContext, tool
+import foldlog.runtime
+from foldlog import (
+    Agent,
+    RalphLoop,
+    Registry,
+    RunContext,
+    Runtime,
+    ToolContext,
+    tool,
+)
 from foldlog.eventlog import DetailedEvent, StreamEvent, ToolCall
+from foldlog.runtime import ModelSettings
 
 
 class Shop:
@@ -37,11 +47,31 @@ misspelt = Agent("buyer", max_stepps=3)  # wrong
 numbered = Agent("buyer", instructions=greet)  # wrong
 limited = Agent("buyer", max_steps="three")  # wrong
 closed = Registry(deps=plain_shop)  # wrong
+spent = Agent("buyer", budgets={"max_token": 3})  # wrong
+stepped = Agent("buyer", budgets={"step": {"max_second": 3}})  # wrong
+forgetful = Agent("buyer", memory={"scopes": "user"})  # wrong
+everyone = Agent("buyer", memory={"scope": "everyone"})  # wrong
+ruled = Agent("buyer", policy={"rules": [{"tool": "buy", "action": "allowed"}]})  # wrong
+wide = Agent("buyer", context={"window_token": 8000})  # wrong
+tried = Agent("buyer", retry={"attempt": 3})  # wrong
+broken = Agent("buyer", breaker={"failure": 3})  # wrong
+crowd = Agent("buyer", concurrency={"run_max": 3})  # wrong
+large = Agent("buyer", files={"file_bytes": 3})  # wrong
+warm = Agent("buyer", settings={"temprature": 0.2})  # wrong
+hot = Agent("buyer", settings=ModelSettings(temprature=0.2))  # wrong
+unknown = foldlog.Agnet("buyer")  # wrong
+unknown_too = foldlog.runtime.Fille.from_path("cat.png")  # wrong
+loop = RalphLoop(agent, stop={"max_iteration": 3})  # wrong
 
 
 @tool(effect="harmless")  # wrong
 def harmless() -> str:
     return ""
+
+
+@agent.output_validator  # wrong
+def texts(output: list[str]) -> None:
+    print(output)
 
 
 def shown(event: StreamEvent) -> str:
@@ -63,6 +93,9 @@ def matched(event: DetailedEvent) -> str:
 async def use(runtime: Runtime) -> None:
     await runtime.start(agent, "question", sesion="talk")  # wrong
     await runtime.run(agent, "question", user=7)  # wrong
+    await runtime.run(agent, "question", budgets={"max_token": 3})  # wrong
+    await runtime.run(agent, "question", settings={"sed": 3})  # wrong
+    await runtime.run(agent, ["question", b"cat"])  # wrong
     runtime.stream(agent, "question", metdata={})  # wrong
     result = await runtime.run(agent, "question")
     text: str = result.output  # wrong
@@ -70,6 +103,7 @@ async def use(runtime: Runtime) -> None:
     run = runtime.get_run("r", agent)
     numbers: list[str] = (await run.result()).output  # wrong
     print(numbers)
+    await run.inject(b"cat")  # wrong
     await run.resolve("a", "aproved")  # wrong
     async for event in run.stream():
         if event.type == "text":
