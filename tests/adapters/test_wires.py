@@ -29,7 +29,7 @@ from pydantic import BaseModel
 
 from ..fakes import anthropic_server, gemini_server
 from ..fakes.openai_server import Call, Reply
-from .wires import KEY, SEARCH, WIRES, Wire, calls_of, end_of, in_history, scripted_replies, text_of
+from .wires import BESIDES, KEY, SEARCH, WIRES, Wire, calls_of, end_of, in_history, text_of
 
 every_wire = pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES.keys())
 of_vendors = pytest.mark.parametrize(
@@ -43,6 +43,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     for wire in WIRES.values():
         monkeypatch.setenv(wire.variable, KEY)
+    for name, value in BESIDES.items():
+        monkeypatch.setenv(name, value)
 
 
 async def failure(wire: Wire, reply: Reply) -> ModelError:
@@ -57,7 +59,7 @@ async def failure(wire: Wire, reply: Reply) -> ModelError:
 
 @every_wire
 async def test_scripted_answers_arrive_whole_with_their_usage(wire: Wire):
-    replies = scripted_replies(17)
+    replies = wire.replies(17)
     async with wire.served(*replies) as (_, provider):
         for reply in replies:
             deltas = await wire.answer(provider)
@@ -133,13 +135,13 @@ async def all_are_transient(wire: Wire, replies: list[Reply]) -> None:
 
 @every_wire
 async def test_an_answer_that_is_cut_at_any_event_is_transient_and_never_a_short_answer(wire: Wire):
-    await all_are_transient(wire, scripted_replies()[4::13])
+    await all_are_transient(wire, wire.replies()[4::13])
 
 
 @pytest.mark.nightly
 @every_wire
 async def test_forty_answers_that_are_cut_at_any_event_are_transient(wire: Wire):
-    await all_are_transient(wire, scripted_replies())
+    await all_are_transient(wire, wire.replies())
 
 
 @of_vendors
@@ -472,7 +474,7 @@ async def test_a_picture_that_gemini_makes_is_an_artifact_and_goes_back_where_it
         assert (await run.result(timeout_s=30)).output == "Done"
         (file,) = [event async for event in run.stream() if event.type == "file"]
         assert (file.media_type, file.artifact, file.bytes) == ("image/png", sha256_hex(PNG), len(PNG))
-        assert await runtime.log.artifacts.get(file.artifact) == PNG
+        assert await runtime.log.artifacts.find(file.artifact) == PNG
     parts = server.requests[1].body["contents"][1]["parts"]
     assert [min(part.keys() - {"thoughtSignature"}) for part in parts] == [
         "text",

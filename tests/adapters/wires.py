@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle, islice, product
 from typing import Any
 
@@ -18,6 +18,20 @@ from ..fakes import anthropic_server, gemini_server, openai_server
 from ..fakes.anthropic_server import AnthropicServer
 from ..fakes.gemini_server import GeminiServer
 from ..fakes.openai_server import Call, OpenAIServer, Reply, Usage, serve
+from ..fakes.vendor_servers import (
+    BedrockServer,
+    ChatServer,
+    CohereServer,
+    GroqServer,
+    MistralServer,
+    OpenRouterServer,
+    bedrock_events,
+    cohere_events,
+    groq_chunks,
+    mistral_chunks,
+    openrouter_chunks,
+    plain_chunks,
+)
 
 KEY = "key-verysecret0123456789"
 SEARCH = ToolSchema(
@@ -38,6 +52,16 @@ class Wire:
     events: Callable[[str, Reply], Iterator[Any]]
     ends: Callable[[Any], bool]
     variable: str
+    thinks: bool = True
+
+    def replies(self, count: int = 40) -> list["Reply"]:
+        """Scripted answers; without thoughts on a wire that has none."""
+        made = scripted_replies(count)
+        return (
+            made
+            if self.thinks
+            else [replace(reply, reasoning=(), text=reply.text or ("x",)) for reply in made]
+        )
 
     @asynccontextmanager
     async def served(self, *replies: Reply) -> AsyncIterator[tuple[Any, ModelProvider]]:
@@ -57,6 +81,18 @@ class Wire:
 
 def vendor(name: str) -> Callable[[str], ModelProvider]:
     return lambda url: VendorProvider(name, base_url=url.removesuffix("/v1"))
+
+
+def has_finish_reason(event: Any) -> bool:
+    return any(choice["finish_reason"] for choice in event["choices"])
+
+
+def is_coheres_end(event: Any) -> bool:
+    return bool(event["type"] == "message-end")
+
+
+def is_bedrocks_end(event: Any) -> bool:
+    return "messageStop" in event
 
 
 WIRES = {
@@ -102,6 +138,46 @@ WIRES = {
             lambda event: event["type"] == "message_delta",
             "ANTHROPIC_API_KEY",
         ),
+        *(
+            Wire(name, model, server, vendor(name), events, ends, variable, thinks=name != "huggingface")
+            for name, model, server, events, ends, variable in (
+                ("groq", "llama-4", GroqServer, groq_chunks, has_finish_reason, "GROQ_API_KEY"),
+                (
+                    "mistral",
+                    "mistral-large",
+                    MistralServer,
+                    mistral_chunks,
+                    has_finish_reason,
+                    "MISTRAL_API_KEY",
+                ),
+                (
+                    "openrouter",
+                    "a/b",
+                    OpenRouterServer,
+                    openrouter_chunks,
+                    has_finish_reason,
+                    "OPENROUTER_API_KEY",
+                ),
+                ("azure", "gpt-4o", ChatServer, plain_chunks, has_finish_reason, "AZURE_OPENAI_API_KEY"),
+                ("huggingface", "a/b", ChatServer, plain_chunks, has_finish_reason, "HF_TOKEN"),
+                (
+                    "cohere",
+                    "command-a",
+                    CohereServer,
+                    cohere_events,
+                    lambda e: e["type"] == "message-end",
+                    "CO_API_KEY",
+                ),
+                (
+                    "bedrock",
+                    "amazon.nova-pro-v1:0",
+                    BedrockServer,
+                    bedrock_events,
+                    is_bedrocks_end,
+                    "AWS_SECRET_ACCESS_KEY",
+                ),
+            )
+        ),
         Wire(
             "google",
             "gemini-3-pro-preview",
@@ -133,6 +209,16 @@ def scripted_replies(count: int = 40) -> list[Reply]:
         Reply(reasoning=thought, text=text, calls=made, usage=usage)
         for (thought, text, made), usage in islice(zip(cycle(shapes), usages, strict=False), count)
     ]
+
+
+BESIDES = {
+    "AWS_ACCESS_KEY_ID": KEY,
+    "AWS_DEFAULT_REGION": "eu-north-1",
+    "AWS_REGION": "eu-north-1",
+    "AZURE_OPENAI_ENDPOINT": "http://127.0.0.1:9",
+    "OPENAI_API_VERSION": "2025-01-01",
+}
+"""What some vendors need beside a key."""
 
 
 def text_of(deltas: list[Delta]) -> str:

@@ -44,6 +44,10 @@ class Connection:
 
         return self._client(httpx)
 
+    def closes(self, close: Callable[[], Awaitable[Any]]) -> None:
+        """Have `aclose` close what an SDK opened by itself."""
+        self._open.push_async_callback(close)
+
     async def aclose(self) -> None:
         """Close all clients."""
         await self._open.aclose()

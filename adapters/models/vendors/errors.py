@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from ....eventlog.parts import FilePart
 from ....runtime.ports.models import (
     AuthenticationFailed,
@@ -64,7 +66,7 @@ def _reported(callee: Callee, error: object) -> ModelError:
     http = error if isinstance(error, pai.ModelHTTPError) else None
     ours = reported(
         callee,
-        error.body or error.message,
+        _body(error.body) or error.message,
         status=http.status_code if http is not None else 0,
         headers=(http.headers if http is not None else None) or {},
     )
@@ -84,6 +86,20 @@ def _reported(callee: Callee, error: object) -> ModelError:
         window_tokens=getattr(ours, "window_tokens", None),
         request_tokens=getattr(ours, "request_tokens", None),
     )
+
+
+def _body(body: object) -> object:
+    """Return the body of a response as an object or text: some SDKs keep its bytes, boto3 writes one of its own."""
+    if isinstance(body, bytes):
+        text = body.decode(errors="replace")
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    error = body.get("Error") if isinstance(body, dict) else None
+    if isinstance(error, dict):
+        return {"message": error.get("Message") or error.get("Code"), "code": error.get("Code")}
+    return body
 
 
 def _first_cause(error: BaseException) -> BaseException:

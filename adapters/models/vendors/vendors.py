@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -232,15 +233,23 @@ def _cohere(connection: Connection) -> ModelOf:
 
 def _huggingface(connection: Connection) -> ModelOf:
     provider = _load("pydantic_ai.providers.huggingface:HuggingFaceProvider")(
-        api_key=connection.key, base_url=connection.endpoint.base_url or None
+        api_key=connection.key,
+        # Without an address the library has to be told that Hugging Face may choose who serves the model.
+        **({"base_url": at} if (at := connection.endpoint.base_url) else {"provider_name": "auto"}),
     )
+    connection.closes(provider.client.close)
     return partial(_pydantic_ai("huggingface", "HuggingFaceModel"), provider=provider)
 
 
 def _xai(connection: Connection) -> ModelOf:
+    at = urlsplit(connection.url)
     client = _load("xai_sdk:AsyncClient")(
-        api_key=connection.key, channel_options=[("grpc.enable_retries", 0)]
+        api_key=connection.key,
+        api_host=at.netloc,
+        use_insecure_channel=at.scheme == "http",
+        channel_options=[("grpc.enable_retries", 0)],
     )
+    connection.closes(client.close)
     provider = _load("pydantic_ai.providers.xai:XaiProvider")(xai_client=client)
     return partial(_pydantic_ai("xai", "XaiModel"), provider=provider)
 

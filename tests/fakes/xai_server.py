@@ -1,0 +1,78 @@
+"""A real gRPC server on loopback that speaks xAI's Chat service from a list of replies."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from xai_sdk.proto import chat_pb2, chat_pb2_grpc, sample_pb2
+
+from .openai_server import Reply
+
+STATUS = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+}
+
+
+class XaiServer(chat_pb2_grpc.ChatServicer):
+    """Answers the n-th request with the n-th reply; the last one stands for all that follow."""
+
+    def __init__(self, replies: tuple[Reply, ...]) -> None:
+        self.replies = replies
+        self.requests: list[Any] = []
+        self.url = ""
+
+    async def GetCompletionChunk(  # noqa: N802 - the name of the service
+        self, request: Any, context: Any
+    ) -> AsyncIterator[Any]:
+        self.requests.append(request)
+        reply = self.replies[min(len(self.requests), len(self.replies)) - 1]
+        if reply.status != 200:
+            await context.abort(STATUS[reply.status], reply.body)
+        events = list(xai_chunks(request.model, reply))
+        for event in events[: reply.fault_after] if reply.fault else events:
+            yield event
+        if reply.fault == "cut":
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the connection was reset")
+
+
+def xai_chunks(model: str, reply: Reply) -> Iterator[Any]:
+    def chunk(finish: Any = 0, **delta: Any) -> Any:
+        output = chat_pb2.CompletionOutputChunk(
+            index=0, finish_reason=finish, delta=chat_pb2.Delta(role=chat_pb2.ROLE_ASSISTANT, **delta)
+        )
+        return chat_pb2.GetChatCompletionChunk(id="c1", model=model, outputs=[output])
+
+    for piece in reply.reasoning:
+        yield chunk(reasoning_content=piece)
+    for piece in reply.text:
+        yield chunk(content=piece)
+    for call in reply.calls:
+        function = chat_pb2.FunctionCall(name=call.name, arguments="".join(call.arguments))
+        made = chat_pb2.ToolCall(id=call.id, type=chat_pb2.TOOL_CALL_TYPE_CLIENT_SIDE_TOOL, function=function)
+        yield chunk(tool_calls=[made])
+    end = chunk(finish=sample_pb2.REASON_TOOL_CALLS if reply.calls else sample_pb2.REASON_STOP)
+    if reply.usage:
+        end.usage.prompt_tokens = reply.usage.input
+        end.usage.completion_tokens = reply.usage.output
+        end.usage.total_tokens = reply.usage.input + reply.usage.output
+    yield end
+
+
+@asynccontextmanager
+async def serve_xai(*replies: Reply) -> AsyncIterator[XaiServer]:
+    fake = XaiServer(replies)
+    server = grpc.aio.server()
+    chat_pb2_grpc.add_ChatServicer_to_server(fake, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    fake.url = f"http://127.0.0.1:{port}"
+    await server.start()
+    try:
+        yield fake
+    finally:
+        await server.stop(None)
+        await asyncio.sleep(0)
