@@ -30,7 +30,7 @@ from ..eventlog.events import (
 from ..projections.run_list import job_of
 from ..projections.run_state import RunState
 from .core.rules import RULES_NOW
-from .journal.keys import run_of_key
+from .journal.keys import key_of_retry, run_of_key
 
 if TYPE_CHECKING:
     from ..eventlog.ports import Log, Subject
@@ -61,11 +61,6 @@ def check_retryable(state: RunState) -> Submitted:
     if submitted.parent is not None:
         raise ConfigError(f"run {state.run} belongs to run {state.root}: retry that one")
     return submitted
-
-
-def key_of_retry(run: str, number: int) -> str:
-    """Return the idempotency key of a run's `number`-th retry."""
-    return f"retry:{run}:{number}"
 
 
 def trigger_of(submitted: Submitted, run: str) -> Trigger:

@@ -30,6 +30,7 @@ from .commands import (
     policy,
     replay,
     rerun,
+    retention,
     run,
     runs,
     schedules,
@@ -209,6 +210,7 @@ app.add_typer(runs.app, name="runs")
 app.add_typer(schedules.app, name="schedules")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(archive.app, name="archive")
+app.add_typer(retention.app, name="retention")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(policy.app, name="policy")
 app.add_typer(knowledge.app, name="knowledge")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Sequence
 from typing import Literal
 
@@ -15,6 +16,7 @@ from ...eventlog.offload import restore
 from ...eventlog.ports import Log
 from ...projections.projector import RunIndex
 from ...projections.run_list import RunRow
+from ..journal.keys import key_of_retry, run_of_key
 from ..ports.knowledge import KnowledgeStore
 from ..shared.sessions import read_turn
 
@@ -24,12 +26,12 @@ PIECES_MAX = 20
 
 
 class Copy(msgspec.Struct, frozen=True, kw_only=True):
-    """A copy of a family's words. `at` is a run (fork, memory), a URL (archive) or a source (knowledge).
+    """A copy of a family's words. `at` is a run (fork, retry, memory), a URL (archive) or a source (knowledge).
 
     `erased`: it was erased, too.
     """
 
-    kind: Literal["fork", "memory", "knowledge", "archive"]
+    kind: Literal["fork", "retry", "memory", "knowledge", "archive"]
     of: str
     at: str
     erased: bool = False
@@ -56,12 +58,22 @@ async def copies_of(
         for member in await index.runs(root_id=row.run_id, limit=-1)
         for fork in await index.runs(forked_from=member.run_id, buried=False, limit=-1)
     ]
+    found += [Copy(kind="retry", of=row.run_id, at=run) async for run in _retries(log, row)]
     found += [
         Copy(kind="memory", of=row.run_id, at=run) async for run in _remembering(log, index, row, texts)
     ]
     if knowledge is not None:
         found += await _known(knowledge, row, texts)
     return list(dict.fromkeys(found))
+
+
+async def _retries(log: Log, row: RunRow) -> AsyncIterator[str]:
+    """Yield the runs that repeat this one: each has its submission."""
+    for number in itertools.count(1):
+        run = await run_of_key(log, key_of_retry(row.run_id, number))
+        if run is None:
+            return
+        yield run
 
 
 async def _remembering(log: Log, index: RunIndex, row: RunRow, texts: frozenset[str]) -> AsyncIterator[str]:

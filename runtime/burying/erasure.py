@@ -20,6 +20,8 @@ from .bury import Erased, Order, bury, check_buriable
 from .copies import Copy, copies_of, texts_of
 from .lanes import trim_lane
 
+_RUNS = ("fork", "retry", "memory")
+"""The kinds of copies that are runs."""
 PURGES_PER_S = 20
 """The most families that are erased in a second."""
 
@@ -171,7 +173,7 @@ class Eraser:
         """Return the selection with the runs that are copies, and with the copies of those."""
         every, todo = dict(rows), copies
         while True:
-            runs = {copy.at for copy in todo if copy.kind in {"fork", "memory"}} - every.keys()
+            runs = {copy.at for copy in todo if copy.kind in _RUNS} - every.keys()
             if not runs:
                 return every, list(dict.fromkeys(copies))
             more = {run: await self._index.run(run) for run in sorted(runs)}

@@ -90,6 +90,11 @@ async def run_of_key(log: Log, key: str) -> str | None:
     return None if record is None else record.run
 
 
+def key_of_retry(run: str, number: int) -> str:
+    """Return the idempotency key of a run's `number`-th retry."""
+    return f"retry:{run}:{number}"
+
+
 async def note_stored(log: Log, place: RunPlace) -> None:
     """Record that the run's first commit is stored. If that fails, the next submitter that finds the key does it."""
     if place.head is None or place.stored:

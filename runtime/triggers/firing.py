@@ -122,7 +122,10 @@ class Firing:
 
     async def _is_open(self, last: Occurrence, now: float) -> bool:
         journal = Journal(self._log, _run(last.run))
-        state = await journal.load()
+        try:
+            state = await journal.load()
+        except RunGone:
+            return False
         return not state.over if state.exists else now - last.at < NEW_S
 
     async def _has_begun(self, key: str) -> bool:

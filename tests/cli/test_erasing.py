@@ -106,3 +106,26 @@ def test_an_archived_run_is_shown_replayed_and_written_from_its_copy(project: Pr
     other = started(project)
     assert "is not archived" in project.run("archive", "show", other).error
     assert project.run("archive", "list", "nowhere").code == 2
+
+
+def test_retention_erases_what_is_due_by_hand_and_in_a_worker(project: Project):
+    assert "has no [retention]" in project.run("retention", "show").error
+    run = started(project)
+    config = project.place / "foldlog.toml"
+    config.write_text('[retention]\nkeep = "1h"\n[retention.agents.helper]\nkeep = "1s"\n')
+    shown = project.run("retention", "show", "--json").document
+    assert (shown["keep_s"], shown["agents"]["helper"]["keep_s"]) == (3600.0, 1.0)
+    while not (due := project.run("retention", "run", "--dry-run", "--json").document):
+        pass
+    assert due == [run]
+    done = project.run("retention", "run", "--receipt", "retained.json")
+    assert (done.code, f"run {run}: deleted" in done.out) == (0, True)
+    assert run in (project.place / "retained.json").read_text()
+    assert project.run("retention", "run", "--json").document["erased"] == []
+    config.write_text('[retention]\nkeep = "1x"\n')
+    for command in (("retention", "show"), ("worker", "project_agents:registry")):
+        refused = project.run(*command)
+        assert (refused.code, "keep is a duration" in refused.error) == (2, True)
+    config.write_text('[retention]\nkeep = "1s"\n')
+    refused = project.run("worker", "project_agents:registry")
+    assert (refused.code, "but an approval of it waits for 7 days" in refused.error) == (2, True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,7 +42,6 @@ async def delete_runs(settings: Settings, runs: Sequence[str], filters: Filters,
     if bool(runs) == (filters.given or how.before is not None):
         raise typer.BadParameter("give RUNs, or select runs by options (not both)")
     screen = Screen(settings)
-    _reserve(how)
     async with opened(settings) as runtime:
         named = [await run_named(runtime, run) for run in runs]
         rows = [] if named else await _selected(runtime, filters, how.before)
@@ -52,12 +52,11 @@ async def delete_runs(settings: Settings, runs: Sequence[str], filters: Filters,
         options: EraseOptions = {"by": how.by, "reason": how.reason}
         if how.archive is not None:
             options["archive"] = how.archive
-        receipt = await runtime.delete(*meant, with_copies=how.with_copies, dry_run=how.dry_run, **options)
-    asked = receipt.asked if named else _asked(filters, how.before)
-    receipt = msgspec.structs.replace(receipt, open=(*receipt.open, *open_runs), asked=asked)
-    document = msgspec.json.format(msgspec.json.encode(receipt))
-    if how.receipt is not None and not how.dry_run:
-        how.receipt.write_bytes(document + b"\n")
+        with reserved(None if how.dry_run else how.receipt) as write:
+            done = await runtime.delete(*meant, with_copies=how.with_copies, dry_run=how.dry_run, **options)
+            asked = done.asked if named else _asked(filters, how.before)
+            receipt = msgspec.structs.replace(done, open=(*done.open, *open_runs), asked=asked)
+            write(msgspec.json.format(msgspec.json.encode(receipt)) + b"\n")
     if how.json:
         screen.json(msgspec.to_builtins(receipt))
     else:
@@ -65,18 +64,28 @@ async def delete_runs(settings: Settings, runs: Sequence[str], filters: Filters,
     return NO if receipt.open else OK
 
 
-def _reserve(how: Erasing) -> None:
-    """Create the file of the receipt before anything is erased. Raises `ConfigError`."""
+@contextlib.contextmanager
+def reserved(path: Path | None) -> Iterator[Callable[[bytes], object]]:
+    """Create the file of a receipt before anything is erased, and yield the function that writes it.
+
+    It is removed again if nothing was written. Without a path, nothing happens. Raises `ConfigError`.
+    """
     from ....eventlog.errors import ConfigError
 
-    if how.receipt is None or how.dry_run:
+    if path is None:
+        yield lambda _: None
         return
     try:
-        how.receipt.touch(exist_ok=False)
+        path.touch(exist_ok=False)
     except FileExistsError:
-        raise ConfigError(f"{how.receipt} exists: a receipt is not overwritten") from None
+        raise ConfigError(f"{path} exists: a receipt is not overwritten") from None
     except OSError as error:
-        raise ConfigError(f"{how.receipt}: {error.strerror or error}") from None
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    try:
+        yield path.write_bytes
+    finally:
+        if not path.stat().st_size:
+            path.unlink()
 
 
 async def _selected(runtime: Runtime, filters: Filters, before: str | None) -> list[RunRow]:

@@ -12,6 +12,7 @@ from ..options import LogForm
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
+    from ....eventlog.ports import Log
     from ....runtime import Registry, Worker
     from ..loops import Interruption
 
@@ -107,7 +108,7 @@ async def _work(
         with interruption() as interrupted:
             stopping = asyncio.create_task(_stop(serving, interrupted, say))
             try:
-                async with _health_of(serving, health) as where:
+                async with _retaining(log, registry), _health_of(serving, health) as where:
                     said = f"; health at {where}" if where else ""
                     say(f"worker {called} serves {_named(registry)} on {address_of(settings)}{said}")
                     await serving.serve()
@@ -116,6 +117,30 @@ async def _work(
                 await registry.aclose()
     say(f"worker {called} has ended")
     return 0
+
+
+@contextlib.asynccontextmanager
+async def _retaining(log: Log, registry: Registry) -> AsyncIterator[None]:
+    """Erase runs as the project's `[retention]` says while open, if it has one. Raises `ConfigError`."""
+    from .retention import loaded
+
+    retention = loaded(registry)
+    if retention is None:
+        yield
+        return
+    import asyncio
+
+    from ....runtime.burying.retention import retain
+    from ....runtime.shared.run_index import open_run_index
+
+    index = await open_run_index(log)
+    retaining = asyncio.create_task(retain(log, index, retention))
+    try:
+        yield
+    finally:
+        retaining.cancel()
+        await asyncio.gather(retaining, return_exceptions=True)
+        await index.aclose()
 
 
 @contextlib.asynccontextmanager
