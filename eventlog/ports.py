@@ -158,8 +158,8 @@ class EventLog(Protocol):
         """
         ...
 
-    async def head(self, subject: Subject) -> Stored | None:
-        """Return the last commit of the subject, None if it has none; may be stale like `read`."""
+    async def head(self, selector: Selector) -> Stored | None:
+        """Return the last commit that is selected, None if there is none; may be stale like `read`."""
         ...
 
     def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:

@@ -24,7 +24,7 @@ from ..eventlog.errors import ConfigError, LogCorrupted, RunNotFound
 from ..eventlog.ports import Log, Shard, Stored, Subject
 from .approvals import ApprovalRow, Approvals, RunApprovals
 from .family_totals import FamilyTotals, family_totals
-from .projection import Projection
+from .projection import Projection, Value
 from .run_list import BACKWARDS, RunList, RunListStatus, RunRow
 from .sqlite import CacheDamaged, Checkpoint, RowStore, Where
 
@@ -264,6 +264,9 @@ def _shared(a: str, b: str) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
+_OPEN = ("queued", "running", "paused")
+
+
 class RunFilters(TypedDict, total=False):
     """A selection of runs by the columns of `RunRow`; a filter that is None selects nothing.
 
@@ -365,6 +368,25 @@ class RunIndex(Projector):
         return await self.ask(
             lambda: {status: self.rows.count(self._runs, one, limit) for status, one in each.items()}
         )
+
+    async def count_waits(self) -> dict[str, int]:
+        """Return the number of open runs by what they wait for; runs that wait for nothing are not counted."""
+        found: dict[str, int] = {}
+        for status in _OPEN:
+            where = Where({"status": status})
+            for waiting_for, count in (await self._tally("waiting_for", where)).items():
+                if waiting_for is not None:
+                    found[str(waiting_for)] = found.get(str(waiting_for), 0) + count
+        return found
+
+    async def _tally(self, column: str, where: Where) -> dict[Value, int]:
+        return await self.ask(lambda: self.rows.tally(self._runs, column, where))
+
+    async def idle_since(self) -> float | None:
+        """Return when the run that waits for nothing and is idle for longest stored its last commit (Unix seconds)."""
+        wheres = [Where({"status": status, "waiting_for": None}) for status in ("queued", "running")]
+        found = await self.ask(lambda: [self.rows.least(self._runs, "updated_at", where) for where in wheres])
+        return min((at for at in found if isinstance(at, float)), default=None)
 
     async def runs_named(self, text: str, limit: int = 10) -> list[RunRow]:
         """Return the run with this id, otherwise those whose ids begin or end with the text, at most `limit`."""

@@ -278,6 +278,21 @@ class RowStore:
         with self._guarded():
             return int(self._db.execute(query, (*values, limit)).fetchone()[0])
 
+    def tally(self, projection: Projection[Any], column: str, where: Where) -> dict[Value, int]:
+        """Return the number of rows for each value of a column."""
+        clause, values = where.sql()
+        query = f'SELECT "{column}", count(*) FROM {_table(projection)} {clause} GROUP BY 1'  # noqa: S608
+        with self._guarded():
+            return dict(self._db.execute(query, values).fetchall())
+
+    def least(self, projection: Projection[Any], column: str, where: Where) -> Value:
+        """Return the smallest value of a column, None without rows."""
+        clause, values = where.sql()
+        query = f'SELECT min("{column}") FROM {_table(projection)} {clause}'  # noqa: S608
+        with self._guarded():
+            least: Value = self._db.execute(query, values).fetchone()[0]
+            return least
+
     def beside(self, projection: Projection[Any], column: str, value: Value) -> list[Value]:
         """Return the nearest smaller and greater values of a column, as far as there are any."""
         found: list[Value] = []

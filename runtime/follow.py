@@ -35,9 +35,12 @@ AHEAD_MAX = 256
 """The most commits that are read ahead."""
 
 
-async def follow_runs(log: Log, *, after: str | None = None, detailed: bool = False) -> AsyncGenerator[Event]:
+async def follow_runs(
+    log: Log, *, after: str | None = None, detailed: bool = False, engine: bool = False
+) -> AsyncGenerator[Event]:
     """Yield every event after the cursor `after`, stored or still to come, until the iterator is closed.
 
+    `engine` includes all events that are stored, such as claims and model requests.
     Survives outages of the log. Each commit is verified against the one before it of its run, if that was read here.
     Raises `LogCorrupted`, and `ConfigError` for text that is not a cursor of this namespace.
     """
@@ -55,7 +58,7 @@ async def follow_runs(log: Log, *, after: str | None = None, detailed: bool = Fa
                 if place <= places[item.subject.shard]:
                     continue
                 places[item.subject.shard] = place
-                if is_shown(event, detailed=detailed):
+                if engine or is_shown(event, detailed=detailed):
                     yield msgspec.structs.replace(event, cursor=_cursor(places))
     finally:
         for pump in pumps:

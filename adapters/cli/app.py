@@ -38,6 +38,7 @@ from .commands import (
     serve,
     sessions,
     simulate,
+    telemetry,
     tools,
     worker,
 )
@@ -227,6 +228,7 @@ app.command("replay")(replay.replay)
 app.command("rerun")(rerun.rerun)
 app.command("parity")(parity.parity)
 app.command("simulate")(simulate.simulate)
+app.command("telemetry")(telemetry.telemetry)
 app.command("demo")(demo.demo)
 
 

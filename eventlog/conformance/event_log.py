@@ -252,6 +252,20 @@ class EventLogSuite(Suite):
             stored = await run.append()
             assert await log.events.head(run.subject) == stored
 
+    async def test_the_head_of_a_family_and_of_a_shard_is_the_last_commit_of_any_of_their_runs(
+        self, log: Log
+    ) -> None:
+        root = run_in(log, shard=1)
+        child = run_in(log, shard=1, root=root.subject.root)
+        family = Family(1, root.subject.root)
+        assert await log.events.head(family) is None
+        await root.append()
+        stored = await child.append()
+        assert await log.events.head(family) == stored
+        other = await run_in(log, shard=1).append()
+        assert await log.events.head(family) == stored
+        assert await log.events.head(Shard(1)) == other
+
     async def test_the_heads_of_a_kind_are_the_last_commits_of_its_registers(self, log: Log) -> None:
         writers = [Writer(log, Subject(0, "sched", "", new_name("s"))) for _ in range(3)]
         others = [*_in_shard_0(log), Writer(log, Subject(1, "sched", "", new_name("s")))]

@@ -40,7 +40,7 @@ class _NoEvents:
     def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
         return _none()
 
-    async def head(self, subject: Subject) -> Stored | None:
+    async def head(self, selector: Selector) -> Stored | None:
         return None
 
     def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:

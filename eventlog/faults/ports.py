@@ -79,12 +79,12 @@ class FaultyEvents:
             if stored.position <= self._core.known:
                 yield stored
 
-    async def head(self, subject: Subject) -> Stored | None:
+    async def head(self, selector: Selector) -> Stored | None:
         async def head() -> Stored | None:
             known = self._core.known
             if known == math.inf:
-                return await self._inner.head(subject)
-            stored = [s async for s in self._inner.read(subject) if s.position <= known]
+                return await self._inner.head(selector)
+            stored = [s async for s in self._inner.read(selector) if s.position <= known]
             return stored[-1] if stored else None
 
         return await self._core.call("events.head", head)

@@ -192,15 +192,14 @@ class JetStreamEvents:
         """Note that this commit exists."""
         self._witness.saw(stored.subject.shard, stored.position)
 
-    async def head(self, subject: Subject) -> Stored | None:
-        """Return the last commit of the subject, None if it has none. Raises `LogUnavailable`, `LogCorrupted`."""
-        await self._witness.settle(subject.shard)
-        last = await read_last(self._wire, self._layout.shard(subject.shard), self._layout.subject(subject))
-        if last is None:
-            return await self._last_of(
-                subject
-            )  # the server also reports "not found" for one that it cannot read
-        stored = Stored(subject, last.position, last.data)
+    async def head(self, selector: Selector) -> Stored | None:
+        """Return the last commit that is selected, None if there is none. Raises `LogUnavailable`, `LogCorrupted`."""
+        await self._witness.settle(selector.shard)
+        stream, subject = self._layout.shard(selector.shard), self._layout.selected(selector)
+        last = await read_last(self._wire, stream, subject)
+        if last is None:  # the server also reports "not found" for one that it cannot read
+            return await self._last_of(selector) if isinstance(selector, Subject) else None
+        stored = self._stored(selector.shard, last)
         self.saw(stored)
         return stored
 
@@ -213,10 +212,10 @@ class JetStreamEvents:
             self.saw(stored)
             yield stored
 
-    async def _last_of(self, subject: Subject) -> Stored | None:
+    async def _last_of(self, selector: Selector) -> Stored | None:
         """Return the last commit, by reading all."""
         last = None
-        async for stored in self.read(subject):
+        async for stored in self.read(selector):
             last = stored
         return last
 

@@ -125,8 +125,12 @@ async def read_stream(wire: Wire, stream: str, subject: bytes, after: int = 0) -
 
 
 async def read_last(wire: Wire, stream: str, subject: bytes) -> Message | None:
-    """Return the last message on an exact subject, None if there is none. Raises `LogUnavailable`."""
-    reply = await wire.request(b"$JS.API.DIRECT.GET.%b.%b" % (stream.encode(), subject))
+    """Return the last message on a subject, which may have wildcards, or None. Raises `LogUnavailable`."""
+    get, wild = b"$JS.API.DIRECT.GET." + stream.encode(), b"*" in subject or b">" in subject
+    asked = (
+        (get, msgspec.json.encode({"last_by_subj": subject.decode()})) if wild else (get + b"." + subject,)
+    )
+    reply = await wire.request(*asked)
     if headers.status(reply[0]) == _NOT_FOUND:
         return None
     _check(reply)

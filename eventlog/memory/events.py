@@ -108,10 +108,10 @@ class MemoryEvents:
         for stored in commits[_index_behind(commits, after) :]:
             yield stored
 
-    async def head(self, subject: Subject) -> Stored | None:
-        """Return the last commit of the subject, None if it has none."""
+    async def head(self, selector: Selector) -> Stored | None:
+        """Return the last commit that is selected, None if there is none."""
         await checkpoint()
-        commits = self._commits.get(subject)
+        commits = self._commits.get(selector)
         return commits[-1] if commits else None
 
     async def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:

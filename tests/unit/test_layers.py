@@ -62,6 +62,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "mcp": set(),
         "models": {"configuration"},
         "runners": {"builtin"},
+        "telemetry": set(),
         "cli": {
             "archive",
             "builtin",
@@ -72,6 +73,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "mcp",
             "models",
             "runners",
+            "telemetry",
         },
         "demo": {"cli", "models"},
     },

@@ -12,7 +12,7 @@ CLASS_LINES_MAX = 300
 FOLDER_MODULES_MAX = 25
 
 LARGE_CLASSES = {
-    "eventlog/conformance/event_log.py:EventLogSuite": (420, "a list of tests, none of which needs another"),
+    "eventlog/conformance/event_log.py:EventLogSuite": (430, "a list of tests, none of which needs another"),
     "eventlog/jetstream/wire.py:Wire": (450, "one connection: each request shares its buffers and its state"),
     "runtime/agents/registry.py:Registry": (
         340,

@@ -1,0 +1,161 @@
+"""The subscriber: follows the log of a namespace, and hands finished spans on. It holds its place in a file.
+
+The file has the cursor and the spans that are open there, and is replaced as a whole after the spans up to the cursor
+were taken. So a restart loses no span. A process that dies between the two sends the last ones again after its restart:
+the same spans with the same ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from ...eventlog.commits import cursor_of, decode, parse_cursor
+from ...eventlog.errors import ConfigError
+from ...eventlog.events import Event
+from ...eventlog.ports import Log, Shard, Stored
+from ...runtime.follow import follow_runs
+from .spans import Span, SpanFold
+
+BATCH_S = 1.0
+"""The longest time that a finished span waits for others, in seconds."""
+SPANS_MAX = 512
+
+Start = Literal["beginning", "now"]
+
+
+class Sink(Protocol):
+    """What takes finished spans."""
+
+    async def send(self, spans: Sequence[Span]) -> None:
+        """Take spans; returns once they are safe. A sink that cannot be reached keeps the caller waiting."""
+        ...
+
+
+class _Saved(msgspec.Struct, kw_only=True):
+    """The content of the file."""
+
+    namespace: str
+    cursor: str | None
+    fold: SpanFold
+
+
+async def subscribe(
+    log: Log,
+    sinks: Sequence[Sink],
+    *,
+    state: Path | None = None,
+    start: Start = "now",
+    content: bool = False,
+    once: bool = False,
+    told: Callable[[float], None] | None = None,
+) -> None:
+    """Send the spans of a namespace to the sinks, from the place in the file `state`, until cancelled.
+
+    Without a place it starts at the beginning of the log or now; runs that were submitted before have no spans. `once`:
+    return when everything that is stored by now was sent. `told` gets the time of the newest event that was folded.
+    Raises `ConfigError` for a file of another namespace or with another content, `LogCorrupted`, `LogUnavailable`.
+    """
+    saved = _load(state, log.namespace)
+    if saved is None:
+        cursor = await _end(log) if start == "now" and not once else None
+        saved = _Saved(namespace=log.namespace, cursor=cursor, fold=SpanFold())
+    saved.fold.content = content
+    until = await _end(log) if once else None
+    if once and (until is None or _reached(saved.cursor, until)):
+        return
+    waiting: list[Span] = []
+    async with contextlib.aclosing(follow_runs(log, after=saved.cursor, engine=True)) as events:
+        async for batch in _batches(events, until):
+            for event in batch:
+                waiting += saved.fold.feed(event)
+                saved.cursor = event.cursor
+            if waiting:
+                for sink in sinks:
+                    await sink.send(waiting)
+                waiting.clear()
+            _store(state, saved)
+            if told is not None:
+                told(batch[-1].at)
+
+
+async def _batches(events: AsyncIterator[Event], until: str | None) -> AsyncIterator[list[Event]]:
+    """Yield the events in lists of those that came within `BATCH_S`; ends at the cursor `until`."""
+    batch: list[Event] = []
+    loop = asyncio.get_running_loop()
+    due = loop.time() + BATCH_S
+    coming = asyncio.ensure_future(anext(events, None))
+    try:
+        while True:
+            await asyncio.wait({coming}, timeout=max(0.0, due - loop.time()) if batch else None)
+            if coming.done():
+                event = coming.result()
+                if event is None:
+                    return
+                if not batch:
+                    due = loop.time() + BATCH_S
+                batch.append(event)
+                if _reached(event.cursor, until):
+                    yield batch
+                    return
+                coming = asyncio.ensure_future(anext(events, None))
+            if batch and (len(batch) >= SPANS_MAX or loop.time() >= due):
+                yield batch
+                batch = []
+    finally:
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
+
+
+def _reached(cursor: str | None, until: str | None) -> bool:
+    """Return whether a cursor is at least at another one, in every shard."""
+    if cursor is None or until is None:
+        return False
+    places = [[parse_cursor(part) for part in each.split("_")] for each in (cursor, until)]
+    return all(here >= there for here, there in zip(*places, strict=True))
+
+
+async def _end(log: Log) -> str | None:
+    """Return the cursor of the newest stored event of each shard; None if nothing is stored."""
+    heads = [await log.events.head(Shard(shard)) for shard in range(log.events.shards)]
+    if not any(heads):
+        return None
+    return "_".join(
+        cursor_of(head.position, _last_index(head)) if head else cursor_of(0, 0) for head in heads
+    )
+
+
+def _last_index(head: Stored) -> int:
+    """Return the index of the last event of a commit. Raises `LogCorrupted` for an unreadable one."""
+    return len(decode(head.data).events) - 1
+
+
+def _load(path: Path | None, namespace: str) -> _Saved | None:
+    if path is None or not path.exists():
+        return None
+    try:
+        saved = msgspec.json.decode(path.read_bytes(), type=_Saved)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(
+            f"{path} is not a file of `foldlog telemetry` ({error}): name another file, or delete it"
+        ) from None
+    if saved.namespace != namespace:
+        raise ConfigError(f"{path} belongs to the namespace {saved.namespace!r}: name another file")
+    return saved
+
+
+def _store(path: Path | None, saved: _Saved) -> None:
+    if path is None:
+        return
+    fresh = path.with_name(path.name + ".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_bytes(msgspec.json.encode(saved))
+        fresh.replace(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
