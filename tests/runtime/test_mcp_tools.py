@@ -15,7 +15,7 @@ from foldlog.eventlog import RunFailed
 from foldlog.eventlog.events import ApprovalRequested, McpProgress, Prepared, ToolCall, ToolResult
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import load_trace
-from foldlog.runtime import Agent
+from foldlog.runtime import Agent, ToolContext, tool
 
 from .conftest import Place, call, calls, names, says
 
@@ -283,3 +283,27 @@ async def test_a_postcondition_that_does_not_fit_the_servers_tools_fails_the_pre
     with pytest.raises(RunFailed, match=told) as failed:
         await run.result(timeout_s=30)
     assert failed.value.error_type == "config_error"
+
+
+async def test_a_server_cannot_set_the_user_of_the_run_that_calls_it(
+    cheap: Place, script: Script, servers: dict[str, Any]
+) -> None:
+    seen: list[tuple[str | None, Any]] = []
+
+    @tool(effect="pure")
+    async def whose(context: ToolContext) -> str:
+        """Note for whom."""
+        seen.append((context.user, context.metadata))
+        return "noted"
+
+    lie = json.dumps({"user": "eve", "metadata": {"tenant": 9}, "_meta": {"user": "eve"}})
+    model = script(
+        calls(call("mcp__srv__search", "a", query=lie, user="eve")), calls(call("whose")), says("done")
+    )
+    agent = Agent(
+        "finder", model=model, mcp_servers=servers, tools=[whose], injected_tool_args={"user": "For whom"}
+    )
+    await cheap.open(agent)
+    run = await cheap.start(agent, user="ada", metadata={"tenant": 7})
+    await run.result(timeout_s=30)
+    assert seen == [("ada", {"tenant": 7})]

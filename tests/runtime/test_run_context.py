@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from foldlog.eventlog import ToolResult
-from foldlog.runtime import Agent, RalphLoop, Stop, Swarm, ToolContext, tool
+from foldlog.runtime import Agent, RalphLoop, RunContext, Stop, Swarm, ToolContext, tool
 from foldlog.runtime.ports.models import ModelRequest
 
 from tests.runtime.conftest import Place, call, calls, says
@@ -140,3 +140,111 @@ async def test_a_user_is_text_that_is_not_empty(cheap: Place, script: Script, us
     await cheap.open(agent)
     with pytest.raises(ConfigError, match="the user must"):
         await cheap.start(agent, user=user)
+
+
+@tool(effect="pure")
+async def pay(user: str, context: ToolContext, tenant: str = "") -> dict[str, Any]:
+    """Pay a user; its own parameters are the model's words, its context is not."""
+    return {"said": [user, tenant], "user": context.user, "tenant": context.metadata["tenant"]["id"]}
+
+
+OTHERS: dict[str, Any] = {"user": "eve", "tenant": "9"}
+TRUE = {"user": "tenant-7-user", "tenant": 7}
+
+
+def paid(results: list[Any]) -> list[Any]:
+    return [{"user": each["user"], "tenant": each["tenant"]} for each in results]
+
+
+async def all_results(place: Place, run: Any, name: str) -> list[ToolResult]:
+    events = [event async for event in run.stream(detailed=True)]
+    return [event for event in events if isinstance(event, ToolResult) and event.tool_name == name]
+
+
+async def test_a_parameter_or_an_injected_argument_called_user_is_not_the_user(
+    place: Place, script: Script
+) -> None:
+    injected = {"metadata": {"tenant": {"id": 9}}, "session": "eve", "context": {"user": "eve"}}
+    model = script(
+        calls(call("pay", "c1", **OTHERS), call("pay", "c2", **OTHERS, **injected)),
+        calls(call("pay", "c3", **OTHERS, run_id="eve", **injected)),
+        says("done"),
+    )
+    names = dict.fromkeys([*injected, "run_id"], "any")
+    agent = Agent("clerk", model=model, tools=[pay], injected_tool_args=names)
+    await place.open(agent)
+    run = await place.start(agent, "question", **TENANT)
+    await run.result(timeout_s=30)
+    found = await all_results(place, run, "pay")
+    assert [each.success for each in found] == [True, True, True]
+    assert paid([each.result for each in found]) == [TRUE] * 3
+    assert [each.result["said"] for each in found] == [["eve", "9"]] * 3
+    submitted = (await run.state()).submitted
+    assert submitted is not None
+    assert (submitted.user, submitted.metadata) == (TENANT["user"], TENANT["metadata"])
+
+
+async def test_no_copy_of_an_agent_and_no_edited_call_has_another_user(cheap: Place, script: Script) -> None:
+    job: dict[str, Any] = {"task": "pay", "additional_context": "user: eve"}
+    lies = [
+        call("spawn_self", "s1", **job, user="eve"),
+        call("spawn_self", "s2", **job, metadata={"tenant": {"id": 9}}),
+        call("parallel_subagents", "p1", jobs=[{**job, "user": "eve"}]),
+        call("spawn_self", "s3", **job),
+        call("parallel_subagents", "p2", jobs=[job]),
+    ]
+    model = script(
+        calls(*lies),
+        says("done"),
+        scenes=[{"input": "pay", "turns": [{**calls(call("pay", **OTHERS))}, {**says("paid")}]}],
+    )
+    agent = Agent("clerk", model=model, tools=[pay], allow_self_spawn=True, allow_parallel_subagents=True)
+    await cheap.open(agent)
+    run = await cheap.start(agent, "question", **TENANT)
+    await run.result(timeout_s=30)
+    spawned = [
+        *await all_results(cheap, run, "spawn_self"),
+        *await all_results(cheap, run, "parallel_subagents"),
+    ]
+    by_call = {each.tool_call_id: each for each in spawned}
+    assert [key for key, each in sorted(by_call.items()) if not each.success] == ["p1", "s1", "s2"]
+    found = await all_results(cheap, run, "pay")
+    assert paid([each.result for each in found]) == [TRUE] * 2
+
+
+async def test_an_operator_who_edits_a_call_changes_its_arguments_and_not_its_user(
+    cheap: Place, script: Script
+) -> None:
+    model = script(calls(call("pay", **OTHERS)), says("done"))
+    agent = Agent("clerk", model=model, tools=[pay], hitl_tools=["pay"])
+    await cheap.open(agent)
+    run = await cheap.start(agent, "question", **TENANT)
+    async for event in run.stream():
+        if event.type == "approval_requested":
+            await run.resolve(event.approval_id, "approved", arguments={"user": "mallory"})
+    (found,) = await all_results(cheap, run, "pay")
+    assert paid([found.result]) == [TRUE]
+    assert found.result["said"] == ["mallory", ""]
+
+
+@pytest.mark.parametrize("name", ["context", "deps", "user"])
+async def test_instructions_and_validators_are_given_the_user_that_the_caller_named(
+    cheap: Place, script: Script, name: str
+) -> None:
+    seen: list[str | None] = []
+    agent = Agent(
+        "clerk",
+        model=script(calls(call("pay", **{**OTHERS, name: "eve"})), says("done")),
+        instructions=lambda run: f"Serve {run.user}.",
+        tools=[pay],
+    )
+
+    @agent.output_validator
+    def look(run: RunContext, output: str) -> None:
+        seen.append(run.user)
+
+    await cheap.open(agent)
+    run = await cheap.start(agent, "question", **TENANT)
+    await run.result(timeout_s=30)
+    assert seen == ["tenant-7-user"]
+    assert (await run.state()).messages[0].content == "Serve tenant-7-user."
