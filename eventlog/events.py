@@ -591,7 +591,15 @@ class ToolsRefreshRequested(EventFields, frozen=True, kw_only=True, tag="tools_r
 
     type: ClassVar[Literal["tools_refresh_requested"]] = "tools_refresh_requested"
     mcp_servers: dict[str, Json] = {}
+    remove: list[str] = []
     by: str = ""
+
+
+class ToolsRemoved(EventFields, frozen=True, kw_only=True, tag="tools_removed"):
+    """A refresh left these tools out; the model is told so by a message after those before the event."""
+
+    type: ClassVar[Literal["tools_removed"]] = "tools_removed"
+    tools: list[str]
 
 
 class ToolsRefreshFailed(EventFields, frozen=True, kw_only=True, tag="tools_refresh_failed"):
@@ -1193,6 +1201,7 @@ Engine = (
     | KnowledgeFound
     | ToolsRefreshRequested
     | ToolsRefreshFailed
+    | ToolsRemoved
     | ModelRequested
     | ModelFailed
     | ReplyState

@@ -67,6 +67,11 @@ def budget_line(used: int, window: int) -> str:
     return f"[context: {used}/{window} tokens, {percent(used, window)}% used]"
 
 
+def removal_notice(tools: Iterable[str]) -> str:
+    """Return the message that tells the model which tools it no longer has."""
+    return f"[no longer available, do not call: {', '.join(tools)}]"
+
+
 def percent(used: int, window: int) -> int:
     """Return the used share of the window in percent, rounded down."""
     return used * 100 // max(1, window)

@@ -331,6 +331,8 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     tools: dict[str, ToolSpec] = {}
     mcp_servers: dict[str, Any] = {}
     """The tool servers of the run: those of its configuration, and those that refreshes added."""
+    removed_tools: list[str] = []
+    """The tools that were removed by their names, for the rest of the run."""
     refresh: ToolsRefreshRequested | None = None
     """The requested refresh, which happens before the next step."""
     refreshes: int = 0

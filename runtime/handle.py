@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import weakref
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
 import msgspec
@@ -44,6 +44,7 @@ from .core.commands import (
     SendSignal,
 )
 from .core.decide import take
+from .core.tool_refresh import check_removal
 from .core.turn import Turn
 from .core.waits import check_callback, check_signal
 from .journal.cancel import cancel_family
@@ -246,12 +247,17 @@ class RunHandle(Generic[OutputT]):
         await self._send(command, journal=journal, refuse_finished=True, feature="inject")
 
     async def refresh_tools(
-        self, mcp_servers: Mapping[str, Mapping[str, Any]] | None = None, *, by: str = ""
+        self,
+        mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        remove: Sequence[str] = (),
+        by: str = "",
     ) -> None:
-        """List the run's tools again before its next step, with those of further MCP servers.
+        """List the run's tools again before its next step, with those of further MCP servers, without those to remove.
 
         The servers are given as in an agent's configuration. If they cannot be listed, the run goes on with the tools
-        it has. Raises `RunFinished`, and `ConfigError` for an invalid entry or a run that is not an agent's.
+        it has. `remove` are names of tools, which the run does not get back. The model is told which tools are gone.
+        Raises `RunFinished`, and `ConfigError` for an invalid entry, an unknown tool or a run that is not an agent's.
         """
         if not isinstance(mcp_servers, Mapping | None):
             raise ConfigError(f"mcp_servers must be a table of servers, not {mcp_servers!r:.60}")
@@ -260,7 +266,9 @@ class RunHandle(Generic[OutputT]):
         if mcp_servers:
             self._runtime.registry.tool_sources().check(mcp_servers)
         servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}
-        await self._send(RefreshTools(servers, by), refuse_finished=True)
+        journal = await self._journal()
+        check_removal(journal.state, remove)
+        await self._send(RefreshTools(servers, tuple(remove), by), journal=journal, refuse_finished=True)
 
     async def pending(self) -> Pending:
         """Return what the run waits for, and its open work, as of the log. Raises `RunNotFound`."""

@@ -39,6 +39,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.Prepared: lifecycle.prepare,
     events.ToolsRefreshRequested: lifecycle.request_refresh,
     events.ToolsRefreshFailed: lifecycle.fail_refresh,
+    events.ToolsRemoved: conversation.remove_tools,
     events.Released: lifecycle.release,
     events.LeftToOthers: lifecycle.leave,
     events.Parked: lifecycle.park,

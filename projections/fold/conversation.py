@@ -18,6 +18,7 @@ from ...eventlog.events import (
     Prepared,
     SummaryMade,
     ToolSpec,
+    ToolsRemoved,
 )
 from ..messages import Message, canonical_json
 from ..prompt import (
@@ -25,6 +26,7 @@ from ..prompt import (
     kept_indices,
     knowledge_block,
     plan_block,
+    removal_notice,
     summary_message,
     system_message,
     with_line,
@@ -45,6 +47,11 @@ def inject_message(state: RunState, event: MessageInjected) -> None:
     state.queue[:1] = []
     state.continued = ""
     add_message(state, Message(role="user", content=event.content, parts=tuple(event.parts)))
+
+
+def remove_tools(state: RunState, event: ToolsRemoved) -> None:
+    """Tell the model which tools it no longer has."""
+    add_message(state, Message(role="user", content=removal_notice(event.tools)))
 
 
 def reject_output(state: RunState, event: OutputRejected) -> None:

@@ -57,7 +57,9 @@ def prepare(state: RunState, event: Prepared) -> None:
     """Store the tools of the run."""
     state.prepared = True
     if state.refresh is not None:
-        state.mcp_servers, state.refresh = state.mcp_servers | state.refresh.mcp_servers, None
+        state.mcp_servers = state.mcp_servers | state.refresh.mcp_servers
+        state.removed_tools = list(dict.fromkeys([*state.removed_tools, *state.refresh.remove]))
+        state.refresh = None
     state.tools = {tool.name: tool for tool in event.tools}
     if event.instructions:
         state.instructions = event.instructions

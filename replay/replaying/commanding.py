@@ -136,7 +136,7 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
         case LeftToOthers():
             return Leave(event.worker, event.reason)
         case ToolsRefreshRequested():
-            return RefreshTools(event.mcp_servers, event.by)
+            return RefreshTools(event.mcp_servers, tuple(event.remove), event.by)
         case ToolsRefreshFailed():
             return PreparationFailed(event.error_type, event.error, state.refreshes)
         case KnowledgeFound() if state.prepared:

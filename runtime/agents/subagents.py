@@ -84,11 +84,12 @@ def subagent_specs(config: AgentConfig) -> list[ToolSpec]:
 
 
 class _Parent(NamedTuple):
-    """The agent that is copied, its Python tools, and the MCP servers that were added to its run."""
+    """The agent that is copied, its Python tools, the MCP servers added to its run, and the tools removed from it."""
 
     agent: Spawning
     tools: Mapping[str, Tool]
     servers: Mapping[str, Any] = MappingProxyType({})
+    removed: Sequence[str] = ()
 
 
 class _Bound:
@@ -106,8 +107,11 @@ class _Bound:
         return self._inner.spec
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
-        servers = self._state().mcp_servers if self._state is not None else {}
-        _PARENT.set(self._parent._replace(servers=servers))
+        parent = self._parent
+        if self._state is not None:
+            state = self._state()
+            parent = parent._replace(servers=state.mcp_servers, removed=state.removed_tools)
+        _PARENT.set(parent)
         return await self._inner.call(arguments, context)
 
 
@@ -210,11 +214,13 @@ def _read(output: str, job: Job) -> Any:
         raise ToolFailed(f"the sub-agent has not answered: {output}") from None
 
 
-def _copy(
-    parent: _Parent, job: Job, changes: Mapping[str, Any], allowed: Callable[[str], bool]
-) -> Runnable[Any]:
+def _copy(parent: _Parent, job: Job, changes: Mapping[str, Any], may: Callable[[str], bool]) -> Runnable[Any]:
     """Return the child for a job. Raises `ToolFailed` for a tool it may not have or an invalid schema."""
     agent, tools, config = parent.agent, parent.tools, parent.agent.config
+
+    def allowed(name: str) -> bool:
+        return may(name) and name not in parent.removed
+
     names = [name for name in tools if allowed(name)]
     servers = _allowed_servers(parent, allowed)
     hitl = [name for name in config.hitl_tools if allowed(name)]
@@ -241,7 +247,7 @@ def _copy(
 def _allowed_servers(parent: _Parent, allowed: Callable[[str], bool]) -> dict[str, Any]:
     """Return the MCP servers, without the tools that a child may not have."""
     servers = {**parent.agent.config.to_config()["mcp_servers"], **parent.servers}
-    for name in parent.agent.config.hitl_tools:
+    for name in dict.fromkeys([*parent.agent.config.hitl_tools, *parent.removed]):
         server, tool_name = _mcp_place(name, servers)
         if server is not None and not allowed(name):
             entry = servers[server]

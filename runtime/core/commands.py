@@ -291,9 +291,10 @@ class Inject(msgspec.Struct, frozen=True):
 
 
 class RefreshTools(msgspec.Struct, frozen=True):
-    """List the tools again before the next step, with those of further MCP servers."""
+    """List the tools again before the next step, with those of further MCP servers, and without those to remove."""
 
     mcp_servers: dict[str, Any] = {}
+    remove: tuple[str, ...] = ()
     by: str = ""
 
 

@@ -261,6 +261,8 @@ def call_problem(state: RunState, call: CallState) -> str | None:
         return "the arguments are not a JSON object"
     if call.name not in state.tools:
         known = ", ".join(sorted(state.tools)) or "none"
+        if call.name in state.removed_tools:
+            return f"the tool {call.name!r} was removed from this run; known tools: {known}"
         return f"unknown tool {call.name!r}; known tools: {known}"
     return None
 

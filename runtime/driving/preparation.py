@@ -19,6 +19,7 @@ from ..agents.todo import of_run
 from ..core.commands import Command, KnowledgeRead, PreparationFailed, ToolsResolved
 from ..core.effects import Evaluate, Prepare
 from ..core.offloading import is_offered, with_retrieval
+from ..core.tool_refresh import removed
 from ..journal.journal import Journal
 from ..ports.runnable import Runnable
 from ..ports.tools import Tool, ToolSource, ToolSourceUnavailable
@@ -124,9 +125,14 @@ class Preparation:
             capabilities.check(self._host.registry.provider, self._journal.state.submitted.config, rules)
         self._host.registry.price_book()
         budget_check.check(self._host.registry, rules)
-        offered = [tool.spec for tool in tools.values() if is_offered(tool.spec, self._journal.state, rules)]
+        gone = removed(self._journal.state)
+        offered = [
+            tool.spec
+            for name, tool in tools.items()
+            if name not in gone and is_offered(tool.spec, self._journal.state, rules)
+        ]
         unknown = rules.hitl_tools - {spec.name for spec in offered}
-        if unknown:
+        if unknown and not self._journal.state.prepared:  # later a tool may be gone, and with it its calls
             raise ConfigError(
                 f"hitl_tools names {min(unknown)!r}, which agent {self._journal.state.agent!r} does not have"
             )

@@ -72,6 +72,7 @@ from ...eventlog.events import (
     ToolResult,
     ToolsRefreshFailed,
     ToolsRefreshRequested,
+    ToolsRemoved,
     ToolStarted,
     Unknown,
     Usage,
@@ -108,7 +109,12 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
         ):
             return "history"
         case (
-            Prepared() | ToolsRefreshRequested() | ToolsRefreshFailed() | MemoryHydrated() | KnowledgeFound()
+            Prepared()
+            | ToolsRefreshRequested()
+            | ToolsRefreshFailed()
+            | ToolsRemoved()
+            | MemoryHydrated()
+            | KnowledgeFound()
         ):
             return "history"
         case PlannerReplied() | PlannerToolReturned() | PlanMade() | OutputRejected() | OutputMade():

@@ -168,6 +168,9 @@ class Reader:
             case "message_injected":
                 state["queue"] = state["queue"][1:]
                 state["messages"].append(user(event["content"]))
+            case "tools_removed":
+                gone = ", ".join(event["tools"])
+                state["messages"].append(user(f"[no longer available, do not call: {gone}]"))
             case "output_rejected":
                 state["messages"].append(user(event["message"]))
             case "child_started":

@@ -8,8 +8,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from foldlog.eventlog import ConfigError, Log, RunFinished, RunNotFound, ToolsRefreshFailed
-from foldlog.replay import load_trace
+from foldlog.eventlog import (
+    ConfigError,
+    Log,
+    MemoryLog,
+    RunFinished,
+    RunNotFound,
+    Submitted,
+    ToolsRefreshFailed,
+    ToolsRemoved,
+)
+from foldlog.replay import check_trace, load_trace, replay
 from foldlog.runtime import Agent, Registry, Runtime, Swarm, tool
 
 from tests.runtime.conftest import Place, call, calls, says
@@ -65,6 +74,93 @@ async def test_a_server_that_cannot_be_reached_leaves_the_run_its_tools(place: P
     assert failed.error_type == "tool_source_unavailable"
     assert "late" in failed.error
     assert list((await run.state()).tools) == ["wait"]
+
+
+@tool
+async def pay(amount: int = 1) -> str:
+    """Pay."""
+    return "paid"
+
+
+async def test_a_removed_tool_is_recorded_told_to_the_model_and_refused(place: Place, script: Script) -> None:
+    gate = Gate()
+    model = script(
+        calls(call("wait", "c1"), call("pay", "c2")),
+        calls(call("pay", "c3"), call("wait", "c4")),
+        says("done"),
+    )
+    agent = Agent("helper", model=model, tools=[gate.tool, pay], hitl_tools=["pay"])
+    await place.open(agent)
+    run = await place.start(agent)
+    await gate.entered.wait()
+    await run.refresh_tools(remove=["pay"], by="ada")
+    async for event in run.stream():
+        if event.type == "approval_requested":
+            gate.opened.set()
+            await run.resolve(event.approval_id, "approved")
+    results = {
+        event.tool_call_id: (event.success, event.error)
+        for event in await place.events(run)
+        if event.type == "tool_result"
+    }
+    assert results["c2"] == (True, None)  # a call of the step before the refresh
+    assert results["c3"] == (False, "the tool 'pay' was removed from this run; known tools: wait")
+    assert results["c4"] == (True, None)
+    trace = await load_trace(place.log, run.run_id)
+    (removed,) = [e for e in trace.events if isinstance(e, ToolsRemoved)]
+    assert removed.tools == ["pay"]
+    told = [message.content for message in await run.history() if message.role == "user"]
+    assert told == ["question", "[no longer available, do not call: pay]"]
+    assert list((await run.state()).tools) == ["wait"]
+
+
+async def test_a_refresh_does_not_bring_a_removed_tool_back_to_the_run_its_fork_or_its_copies(
+    script: Script,
+) -> None:
+    gate, log = Gate(), MemoryLog()
+    gate.opened.set()
+    model = script(
+        calls(call("wait", "c1")),
+        calls(call("wait", "c2"), call("spawn_self", "c3", task="pay")),
+        calls(call("wait", "c4")),
+        says("done"),
+        scenes=[{"input": "pay", "turns": [calls(call("pay")), says("I cannot.")]}],
+    )
+    agent = Agent("helper", model=model, tools=[gate.tool, pay], allow_self_spawn=True)
+    async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "question")
+        await run.refresh_tools(remove=["pay"])
+        await run.result(timeout_s=30)
+        trace = await load_trace(log, run.run_id)
+        at = next(event.revision or 0 for event in trace.events if isinstance(event, ToolsRemoved))
+        fork = await runtime.fork(run.run_id, at=at, tools="run")
+        await fork.refresh_tools()
+        await fork.result(timeout_s=30)
+        assert sorted((await fork.state()).tools) == ["spawn_self", "wait"]
+    (spawned,) = [event for event in trace.events if event.type == "child_started"]
+    child = next(e for e in trace.events if isinstance(e, Submitted) and e.run_id == spawned.child_run)
+    assert child.config["tools"] == ["wait"]
+    assert not check_trace(trace)
+    assert replay(trace).divergence is None
+
+
+async def test_a_tool_to_remove_is_one_that_the_run_has(log: Log, script: Script) -> None:
+    gate = Gate()
+    agent = Agent("helper", model=script(calls(call("wait")), says("done")), tools=[gate.tool])
+    async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "go")
+        await gate.entered.wait()
+        for wrong, told in (
+            (["wiat"], "did you mean 'wait'"),
+            ("wait", "must be a list"),
+            ([3], "must be text"),
+        ):
+            with pytest.raises(ConfigError, match=told):
+                await run.refresh_tools(remove=wrong)  # type: ignore[arg-type]
+        gate.opened.set()
+        await run.result(timeout_s=30)
+        with pytest.raises(RunFinished):
+            await run.refresh_tools(remove=["wait"])
 
 
 async def test_a_wrong_server_is_refused_at_once_and_a_finished_run_has_no_next_step(

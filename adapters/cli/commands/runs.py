@@ -356,12 +356,16 @@ def refresh_tools(
         str | None,
         typer.Option(metavar="FILE", help='JSON file of servers to add: {"mcpServers": {...}}.'),
     ] = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOOL", help="Tool to remove for the rest of the run. Repeatable."),
+    ] = None,
     by: By = "",
 ) -> int:
     """List a run's tools again before its next step."""
     from ..loops import run_async
 
-    return run_async(_refresh(settings_of(context), run, mcp_servers, by))
+    return run_async(_refresh(settings_of(context), run, mcp_servers, remove or [], by))
 
 
 # --- list -------------------------------------------------------------------------------------------------------------
@@ -673,7 +677,7 @@ def _in_line(call: PendingCall) -> str:
     return "" if call.slot is None else f", waits for the slot {call.slot!r}"
 
 
-async def _refresh(settings: Settings, run_id: str, path: str | None, by: str) -> int:
+async def _refresh(settings: Settings, run_id: str, path: str | None, remove: list[str], by: str) -> int:
     from ..mcp_files import read_servers
     from ..opening import opened, run_named
     from ..output.terminal import Screen
@@ -681,7 +685,7 @@ async def _refresh(settings: Settings, run_id: str, path: str | None, by: str) -
     servers = read_servers(path) if path is not None else {}
     async with opened(settings) as runtime:
         run_id = await run_named(runtime, run_id)
-        await runtime.get_run(run_id).refresh_tools(servers, by=by)
+        await runtime.get_run(run_id).refresh_tools(servers, remove=remove, by=by)
     Screen(settings).tell(f"run {run_id}: its tools will be listed again before its next step")
     return OK
 

@@ -60,6 +60,7 @@ from ....eventlog.events import (
     ToolResult,
     ToolsRefreshFailed,
     ToolsRefreshRequested,
+    ToolsRemoved,
     Usage,
     is_terminal,
     to_json,
@@ -466,6 +467,8 @@ def engine_row(event: Event) -> tuple[str, str] | None:  # noqa: C901, PLR0912 -
             return "rejected", one_line(event.message)
         case ToolsRefreshRequested():
             return "tools", "a new listing was requested"
+        case ToolsRemoved():
+            return "tools", f"removed: {', '.join(map(one_line, event.tools))}"
         case ToolsRefreshFailed():
             return "tools", f"listing failed: {event.error_type}: {one_line(event.error)}"
         case LeftToOthers():
