@@ -482,6 +482,19 @@ async def injected(world: World) -> None:
         await end(run)
 
 
+async def removed(world: World) -> None:
+    """A tool is removed from a running conversation, whose model calls it again; a message brings a file."""
+    script = calls(("wait", {}), ("search", {"query": "x"})), calls(("search", {"query": "y"})), says("done")
+    agent = world.agent("helper", *script)
+    async with world.runtime() as rt:
+        run = await rt.start(agent, "question")
+        await world.entered.wait()
+        await run.refresh_tools(remove=["search"], by="ann")
+        await run.inject(["Look.", File.from_bytes(b"a note", name="note.txt")])
+        world.go.set()
+        await end(run)
+
+
 async def takeover(world: World) -> None:
     """Another executor claims the run in the middle of an unsafe call, and asks what became of it."""
     agent = world.agent("careful", calls(("send", {"to": "bob"}), ("search", {"query": "x"})), says("done"))
@@ -953,6 +966,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         child,
         lanes,
         injected,
+        removed,
         takeover,
         verified,
         started_again,
