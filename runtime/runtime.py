@@ -600,12 +600,11 @@ class Runtime:
 
     async def place(self, run_id: str) -> tuple[Namespace, Subject]:
         """Return where to read the run: here, or from the copy of an archived one. Raises `RunNotFound`, `RunGone`."""
-        subject = await self._subject_of(run_id) or await self._below_a_tombstone(run_id)
-        if subject is None:
-            return self, await self.locate(run_id)
-        tombstone = await archived(self.log, subject)
+        found = await self._subject_of(run_id)
+        subject = found or await self._below_a_tombstone(run_id)
+        tombstone = await archived(self.log, subject) if subject is not None else None
         if tombstone is None:
-            return self, subject
+            return self, found or await self.locate(run_id)
         return await (await opened_copy(self, tombstone, run_id)).place(run_id)
 
     async def _below_a_tombstone(self, run_id: str) -> Subject | None:

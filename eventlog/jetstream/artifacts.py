@@ -13,7 +13,7 @@ from ..commits import digest_of_bytes
 from ..errors import LogCorrupted
 from . import headers
 from .layout import ANY_ROOT, Layout
-from .removals import places_of, remove
+from .removals import erase, places_of
 from .streams import WrongPosition, read_all, store
 from .wire import Wire
 
@@ -41,7 +41,7 @@ class JetStreamArtifacts:
         """Remove all artifacts of a family. Raises `LogUnavailable`."""
         stream, subject = self._layout.artifacts, self._layout.artifacts_of(root)
         places = await places_of(self._wire, stream, subject)
-        await remove(self._wire, self._layout, stream, {subject: places})
+        await erase(self._wire, self._layout, stream, [places])
 
 
 class JetStreamFamilyArtifacts:

@@ -32,7 +32,7 @@ from .driver_deaths import DriverDeaths
 from .follower import Follower, Page
 from .layout import Layout
 from .messages import Outgoing, mark_message, timer_message, wake_message
-from .removals import places_of, remove
+from .removals import Places, erase, places_of, remove
 from .seals import Sealer
 from .streams import Message, WrongPosition, read_last, read_lasts, read_page, subjects_on
 from .wire import Refused, Unanswered, Wire
@@ -228,14 +228,13 @@ class JetStreamEvents:
         return self._stored(shard, page.messages[0]).subject if page.messages else None
 
     async def purge(self, below: Mapping[Subject, int]) -> None:
-        """Note the removal of all commits of subjects below a position, and remove them. Raises `LogUnavailable`."""
-        shards: dict[int, dict[bytes, list[int]]] = {}
+        """Note the removal of all commits of subjects below a position, and overwrite them. Raises `LogUnavailable`."""
+        shards: dict[int, list[Places]] = {}
         for subject, position in below.items():
-            name = self._layout.subject(subject)
-            places = await places_of(self._wire, self._layout.shard(subject.shard), name, position)
-            shards.setdefault(subject.shard, {})[name] = places
-        for shard, places_by_subject in shards.items():
-            await remove(self._wire, self._layout, self._layout.shard(shard), places_by_subject)
+            name, stream = self._layout.subject(subject), self._layout.shard(subject.shard)
+            shards.setdefault(subject.shard, []).append(await places_of(self._wire, stream, name, position))
+        for shard, places in shards.items():
+            await erase(self._wire, self._layout, self._layout.shard(shard), places)
 
     async def sweep(self) -> int:
         """Remove all commits of keys, breakers and slots but the last of each. Raises `LogUnavailable`."""
@@ -244,14 +243,13 @@ class JetStreamEvents:
             stream = self._layout.shard(shard)
             for kind in REGISTERS:
                 counts = await subjects_on(self._wire, stream, self._layout.registers(shard, kind))
-                places: dict[bytes, list[int]] = {}
+                places: dict[bytes, Places] = {}
                 for name, count in counts.items():
                     subject = name.encode()
                     last = await read_last(self._wire, stream, subject) if count > 1 else None
                     if last is not None:
                         places[subject] = await places_of(self._wire, stream, subject, last.position)
-                        swept += count - 1
-                await remove(self._wire, self._layout, stream, places)
+                swept += await remove(self._wire, self._layout, stream, places)
         return swept
 
     def follow(self, selector: Selector, after: int = 0, *, to_end: bool = False) -> Follower:

@@ -18,6 +18,8 @@ from ..ports import Family, Lease, RegisterKind, Selector, Shard, Subject, Timer
 SHARDS_KEY = "foldlog.shards"
 ANY_ROOT = "*"
 """The wildcard for a family."""
+EVERY_AGENT = "*"
+"""The wildcard for an agent."""
 DRAFT_KEPT_S = 120
 DRAFT_BYTES_MAX = 64 * 1024 * 1024
 UNHEARD = "the death of a worker is noticed only when its lease expires"
@@ -115,8 +117,8 @@ class Layout:
         return f"artifact.{self.namespace}.seal.{shard:02x}".encode()
 
     def acknowledged(self, shard: int, agent: str) -> tuple[bytes, bytes]:
-        """Return the subjects of an agent's wake-ups, sent at once and by timers."""
-        prefix, name = self.prefix(shard), check_name("the agent", agent)
+        """Return the subjects of an agent's wake-ups, sent at once and by timers; `EVERY_AGENT` for those of all."""
+        prefix, name = self.prefix(shard), agent if agent == EVERY_AGENT else check_name("the agent", agent)
         return f"{prefix}.wake.{name}.*".encode(), f"{prefix}.due.{name}.*".encode()
 
     def loss(self, stream: str) -> bytes:

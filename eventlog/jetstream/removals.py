@@ -6,17 +6,23 @@ lost. A note whose purge never came names positions that are still there, which 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 
 from .layout import Layout
 from .streams import read_page, read_stream, store
-from .wire import Done, Wire
+from .wire import Done, Refused, Wire
 
+ERASED_AT_ONCE = 32
+"""The most deletions in flight."""
+_GONE_ALREADY = {10037, 10043, 10057}
+"""The error codes of a message that is not there: no message found, sequence not found, delete failed."""
 NOTE_POSITIONS_MAX = 50_000
 """The most positions of a note; each takes two to six bytes."""
 
@@ -63,30 +69,63 @@ class Removed:
                 yield begin, end
 
 
-async def remove(wire: Wire, layout: Layout, stream: str, positions: Mapping[bytes, Sequence[int]]) -> None:
-    """Note, and then purge, the first messages of subjects: those at these positions, in order (`places_of`).
+class Places(NamedTuple):
+    """The positions of messages, and with them (`noted`) those of the schedules that the messages announce.
+
+    Without the message nothing else accounts for such a schedule.
+    """
+
+    messages: list[int]
+    noted: list[int]
+
+
+async def places_of(wire: Wire, stream: str, subject: bytes, below: int | None = None) -> Places:
+    """Return the places below a position of the messages on a subject, perhaps with wildcards; null: of all.
 
     Raises `LogUnavailable`.
     """
-    subjects = {subject: places for subject, places in positions.items() if places}
-    await _note(wire, layout, stream, sorted(place for places in subjects.values() for place in places))
-    for subject, places in subjects.items():
-        body = {"filter": subject.decode(), "seq": places[-1] + 1}
-        await wire.api(f"STREAM.PURGE.{stream}", body, Done)
-
-
-async def places_of(wire: Wire, stream: str, subject: bytes, below: int | None = None) -> list[int]:
-    """Return the positions below one of the messages on a subject, perhaps with wildcards; null: of all.
-
-    Included are those of the schedules that the messages announce: without the message nothing else accounts for them.
-    Raises `LogUnavailable`.
-    """
-    found: list[int] = []
+    places = Places([], [])
     async for message in read_stream(wire, stream, subject):
         if below is not None and message.position >= below:
             break
-        found += range(message.position, message.position + message.timers + 1)
-    return found
+        places.messages.append(message.position)
+        places.noted.extend(range(message.position, message.position + message.timers + 1))
+    return places
+
+
+async def remove(wire: Wire, layout: Layout, stream: str, places: Mapping[bytes, Places]) -> int:
+    """Note, and then purge, the first messages of subjects; return their number. Raises `LogUnavailable`.
+
+    Their bytes stay in the server's files until it compacts a block: this is for messages without content.
+    """
+    subjects = {subject: each for subject, each in places.items() if each.messages}
+    await note_removal(wire, layout, stream, (place for each in subjects.values() for place in each.noted))
+    for subject, each in subjects.items():
+        body = {"filter": subject.decode(), "seq": each.messages[-1] + 1}
+        await wire.api(f"STREAM.PURGE.{stream}", body, Done)
+    return sum(len(each.messages) for each in subjects.values())
+
+
+async def erase(wire: Wire, layout: Layout, stream: str, places: Iterable[Places]) -> None:
+    """Note messages, and then delete them one by one: the server overwrites their bytes. Raises `LogUnavailable`."""
+    every = list(places)
+    await note_removal(wire, layout, stream, (place for each in every for place in each.noted))
+    await overwrite(wire, stream, [place for each in every for place in each.messages])
+
+
+async def overwrite(wire: Wire, stream: str, positions: Sequence[int]) -> None:
+    """Delete messages whose removal needs no note, or has one. Raises `LogUnavailable`."""
+    for first in range(0, len(positions), ERASED_AT_ONCE):
+        some = positions[first : first + ERASED_AT_ONCE]
+        await asyncio.gather(*(_overwrite(wire, stream, position) for position in some))
+
+
+async def _overwrite(wire: Wire, stream: str, position: int) -> None:
+    try:
+        await wire.api(f"STREAM.MSG.DELETE.{stream}", {"seq": position}, Done)
+    except Refused as refused:
+        if refused.err_code not in _GONE_ALREADY:
+            raise
 
 
 async def removed(wire: Wire, layout: Layout, stream: str) -> Removed:
@@ -94,9 +133,11 @@ async def removed(wire: Wire, layout: Layout, stream: str) -> Removed:
     return Removed([span async for span in _noted(wire, layout, stream)])
 
 
-async def _note(wire: Wire, layout: Layout, stream: str, positions: Sequence[int]) -> None:
-    for first in range(0, len(positions), NOTE_POSITIONS_MAX):
-        some = positions[first : first + NOTE_POSITIONS_MAX]
+async def note_removal(wire: Wire, layout: Layout, stream: str, positions: Iterable[int]) -> None:
+    """Note that the messages at these positions are about to be removed. Raises `LogUnavailable`."""
+    every = sorted(positions)
+    for first in range(0, len(every), NOTE_POSITIONS_MAX):
+        some = every[first : first + NOTE_POSITIONS_MAX]
         numbers, after = list[int](), 0
         for begin, end in _joined((position, position) for position in some):
             numbers += [begin - after, end - begin + 1]

@@ -1,4 +1,4 @@
-"""Snapshots: chunks under a unique name for each snapshot; the last one is purged once the next is complete.
+"""Snapshots: chunks under a unique name for each snapshot; the last one is overwritten once the next is complete.
 
 So a writer that dies in between leaves the last one, and two concurrent writers leave one of theirs, or none.
 """
@@ -6,14 +6,18 @@ So a writer that dies in between leaves the last one, and two concurrent writers
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from ..commits import digest_of_bytes
 from .artifacts import CHUNK_BYTES, CHUNKS_IN_FLIGHT, HEADER_ROOM_BYTES
 from .layout import Layout
+from .removals import Places, overwrite, places_of
 from .streams import read_all, store
-from .wire import Done, Wire
+from .wire import Wire
 
 _NAME_DIGITS = 32
+REMEMBERED_MAX = 4096
+"""The most runs of which a process knows where it has stored the last value."""
 
 
 class JetStreamSnapshots:
@@ -21,6 +25,8 @@ class JetStreamSnapshots:
 
     def __init__(self, wire: Wire, layout: Layout) -> None:
         self._wire, self._layout = wire, layout
+        self._last: dict[str, Sequence[int]] = {}
+        """The positions of the last value that this process has stored for a run."""
 
     async def put(self, run: str, data: bytes) -> None:
         """Store the value for the run, replacing any other. Raises `LogUnavailable`."""
@@ -35,13 +41,21 @@ class JetStreamSnapshots:
         for first in range(0, len(chunks), CHUNKS_IN_FLIGHT):
             some = chunks[first : first + CHUNKS_IN_FLIGHT]
             positions += await asyncio.gather(*(store(self._wire, subject, part) for subject, part in some))
-        before = {"filter": self._layout.snapshots_of(run).decode(), "seq": min(positions)}
-        await self._wire.api(f"STREAM.PURGE.{self._layout.snapshots}", before, Done)
+        last = self._last.pop(run, None)
+        self._last[run] = tuple(positions)
+        if len(self._last) > REMEMBERED_MAX:
+            del self._last[next(iter(self._last))]
+        if last is None:  # of another process, or none
+            last = (await self._places(run, min(positions))).messages
+        await overwrite(self._wire, self._layout.snapshots, last)
 
     async def purge(self, run: str) -> None:
         """Remove the value of a run. Raises `LogUnavailable`."""
-        every = {"filter": self._layout.snapshots_of(run).decode()}
-        await self._wire.api(f"STREAM.PURGE.{self._layout.snapshots}", every, Done)
+        self._last.pop(run, None)
+        await overwrite(self._wire, self._layout.snapshots, (await self._places(run)).messages)
+
+    async def _places(self, run: str, below: int | None = None) -> Places:
+        return await places_of(self._wire, self._layout.snapshots, self._layout.snapshots_of(run), below)
 
     async def get(self, run: str) -> bytes | None:
         """Return the newest complete value. Raises `LogUnavailable`."""

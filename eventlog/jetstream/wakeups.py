@@ -12,10 +12,11 @@ import msgspec
 from ..errors import AppendUnsure
 from ..ports import Delivery, Wakeup, WakeWrite
 from .events import JetStreamEvents
-from .layout import Layout
+from .layout import EVERY_AGENT, Layout
 from .puller import Puller, Source
 from .removals import places_of, remove
-from .wire import Done, Unanswered, Wire
+from .streams import subjects_on
+from .wire import Done, Refused, Unanswered, Wire
 
 CONSUMERS_AT_ONCE = 16
 _TOLD_EVERY = 100
@@ -23,6 +24,7 @@ _ACK_PREFIX = "$JS.ACK."
 _ACK_ATTEMPTS = 2
 _ACK_WAIT_S = 1.0
 _NS = 1_000_000_000
+_NO_CONSUMER = 10014
 _log = logging.getLogger(__name__)
 
 
@@ -106,25 +108,34 @@ class JetStreamWakeups:
         swept = 0
         for shard in range(self._events.shards):
             stream = self._layout.shard(shard)
-            for consumer in await self._consumers(stream):
-                floor = consumer.ack_floor.stream_seq
+            for agent in await self._woken(shard):
+                floor = await self._floor(stream, agent)
                 places = {
                     subject: await places_of(self._wire, stream, subject, floor + 1)
-                    for subject in self._layout.acknowledged(shard, consumer.name)
+                    for subject in self._layout.acknowledged(shard, agent)
                 }
-                await remove(self._wire, self._layout, stream, places)
-                swept += sum(map(len, places.values()))
+                swept += await remove(self._wire, self._layout, stream, places)
             mark = self._layout.mark(shard)
             await remove(self._wire, self._layout, stream, {mark: await places_of(self._wire, stream, mark)})
         return swept
 
-    async def _consumers(self, stream: str) -> list[_Consumer]:
-        found: list[_Consumer] = []
-        while True:
-            page = await self._wire.api(f"CONSUMER.LIST.{stream}", {"offset": len(found)}, _Consumers)
-            found += page.consumers or []
-            if not page.consumers or len(found) >= page.total:
-                return found
+    async def _woken(self, shard: int) -> list[str]:
+        """Return the agents that have wake-ups in a shard."""
+        found: dict[str, None] = {}
+        for subject in self._layout.acknowledged(shard, EVERY_AGENT):
+            for name in await subjects_on(self._wire, self._layout.shard(shard), subject):
+                found[name.split(".")[-2]] = None
+        return list(found)
+
+    async def _floor(self, stream: str, agent: str) -> int:
+        """Return the position up to which all wake-ups of an agent are acknowledged; 0 without a consumer."""
+        try:
+            consumer = await self._wire.api(f"CONSUMER.INFO.{stream}.{agent}", None, _Consumer)
+        except Refused as refused:
+            if refused.err_code == _NO_CONSUMER:
+                return 0
+            raise
+        return consumer.ack_floor.stream_seq
 
     async def extend(self, token: str) -> None:
         """Send a heartbeat for a delivery. Raises `LogUnavailable`, `ValueError` for an invalid token."""
@@ -136,13 +147,7 @@ class _Floor(msgspec.Struct, frozen=True):
 
 
 class _Consumer(msgspec.Struct, frozen=True):
-    name: str = ""
     ack_floor: _Floor = _Floor()
-
-
-class _Consumers(msgspec.Struct, frozen=True):
-    total: int = 0
-    consumers: list[_Consumer] | None = None
 
 
 def _subject(token: str) -> bytes:

@@ -101,6 +101,10 @@ class MemoryEvents:
             self._positions.reach(stored.subject.shard, stored.position)
             self._add(stored)
 
+    def now(self, selector: Selector) -> tuple[Stored, ...]:
+        """Return the commits that are stored now, for observers such as a simulation."""
+        return tuple(self._commits.get(selector, ()))
+
     async def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
         """Yield all commits after position `after` that are stored now, in order."""
         await checkpoint()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -137,6 +137,14 @@ class _Events:
     def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:
         """Return the last commits of the registers of a kind."""
         return self._inner.heads(shard, kind)
+
+    async def purge(self, below: Mapping[Subject, int]) -> None:
+        """Remove the commits of subjects below a position."""
+        await self._inner.purge(below)
+
+    async def sweep(self) -> int:
+        """Remove the old values of registers."""
+        return await self._inner.sweep()
 
     async def find(self, shard: int, run: str) -> Subject | None:
         """Return the subject of a run in a shard."""

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ...eventlog.commits import Chain, Commit, digest_of_bytes
+from ...eventlog.commits import Chain, Commit, digest_of_bytes, tombstone_in
 from ...eventlog.errors import FoldlogError
 from ...eventlog.events import (
     OBSERVABLE,
@@ -61,13 +61,14 @@ from ...eventlog.events import (
     WaitStarted,
     is_terminal,
 )
-from ...eventlog.ports import Stored
+from ...eventlog.ports import Stored, Subject
 from ...projections.fold import fold_commit
 from ...projections.outcome import Outcome, fold_stored
 from ...projections.run_state import RunState
 from ...projections.snapshot import state_in
 from ..ordering.monitor import check_trace
 from ..traces.trace import trace_of
+from .burying import UNREADABLE
 from .world import CallerReply, World
 
 _LOOKED_AT = ("wire", "remit")
@@ -120,6 +121,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
     found += _doubts(world)
     found += _replies(world)
     found += _keys(world)
+    found += _burials(world, ended=ended)
     unknown = {name for name, run in runs.items() if _is_unknown(run, world)}
     if ended:
         found += [
@@ -287,6 +289,28 @@ def _keys(world: World) -> Iterator[str]:
             yield f"P9 the submissions with the key {key!r} have started {len(started)} runs"
 
 
+def _burials(world: World, *, ended: bool) -> Iterator[str]:
+    """Check P15: of an erased family only its tombstone is left, and nothing is gone without one."""
+    stored: dict[Subject, list[int]] = {}
+    buried: set[str] = set()
+    for each, commit in world.commits():
+        if each.subject.kind == "run":
+            stored.setdefault(each.subject, []).append(each.position)
+            if commit.root in buried:
+                yield f"P15 {commit.events[0].type} of {commit.run} was stored after the tombstone of {commit.root}"
+            if tombstone_in(commit) is not None:
+                buried.add(commit.root)
+    for subject, positions in stored.items():
+        left = [each.position for each in world.log.events.now(subject)]
+        if subject.root not in buried and left != positions:
+            yield f"P15 {len(positions) - len(left)} commits of {subject.id} are gone without a tombstone"
+        kept = positions[-1:] if subject.id == subject.root else []
+        if ended and subject.root in buried and left != kept:
+            yield f"P15 {subject.id} was erased, but has {len(left)} commits"
+    if UNREADABLE in world.state:
+        yield f"P15 the session of an erased run cannot be read: {world.state[UNREADABLE]}"
+
+
 def _replies(world: World) -> Iterator[str]:
     """Check that callers' replies agree with the log, and that a command which was carried out is stored once."""
     for reply in world.replies:
@@ -382,8 +406,8 @@ def _states(world: World) -> Iterator[str]:
     snapshots = _snapshots(world)
     states: dict[str, RunState] = {}
     outcomes: dict[str, Outcome] = {}
-    for stored, _ in world.commits():
-        if stored.subject.kind != "run":
+    for stored, commit in world.commits():
+        if stored.subject.kind != "run" or tombstone_in(commit) is not None:
             continue
         run = stored.subject.id
         try:

@@ -27,6 +27,7 @@ from ...runtime.agents.loop_config import Stop
 from ...runtime.agents.swarm import Swarm
 from ...runtime.journal.open_family import BATCH_RUNS_MAX
 from ...runtime.ports.conditions import installed as conditions_are_installed
+from .burying import erase
 from .cast import (
     Call,
     a_model,
@@ -505,6 +506,15 @@ def lane(world: World) -> list[Job]:
     """The turns of one session."""
     agent = an_agent(world, "lane", calls(("look", {"at": "a"})), says("done"))
     return [Job(agent, f"question {n}", {"session": "talk"}) for n in range(3)]
+
+
+@scenario(compared=False)
+def buried(world: World) -> list[Job]:
+    """The first turn of a session is erased by two reapers during the second, while its key is used again."""
+    agent = an_agent(world, "buried", calls(("send", {"to": "a"})), says("done"))
+    eraser = an_agent(world, "eraser", calls(("erase", {})), says("erased"), extra=[erase])
+    first = {"session": "talk", "idempotency_key": "k"}
+    return [Job(agent, "question", first), Job(eraser, "erase it", {"session": "talk"})]
 
 
 @scenario

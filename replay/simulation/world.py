@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from ...eventlog.commits import Commit, decode
+from ...eventlog.commits import Commit, decode, tombstone_in
 from ...eventlog.errors import ApprovalError, FoldlogError, RunFinished, SignalError
 from ...eventlog.events import (
     ApprovalRequested,
@@ -418,8 +418,12 @@ class World:
         return list(dict.fromkeys(s.subject.root for s, _ in self.commits() if s.subject.kind == "run"))
 
     def family(self, root: str) -> list[Stored]:
-        """Return the commits of a root run and its descendants."""
-        return [s for s, _ in self.commits() if s.subject.kind == "run" and s.subject.root == root]
+        """Return the commits of a root run and its descendants, as they were stored; without a tombstone."""
+        return [
+            s
+            for s, commit in self.commits()
+            if s.subject.kind == "run" and s.subject.root == root and tombstone_in(commit) is None
+        ]
 
     def is_over(self, run: str) -> bool:
         """Return whether the run has a terminal status."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
 from typing import Literal
 
 import msgspec
@@ -14,7 +14,7 @@ from ...eventlog.events import MemoryHydrated
 from ...eventlog.names import run_subject
 from ...eventlog.offload import restore
 from ...eventlog.ports import Log
-from ...projections.projector import RunIndex
+from ...projections.projector import RunFilters, RunIndex
 from ...projections.run_list import RunRow
 from ..journal.keys import key_of_retry, run_of_key
 from ..ports.knowledge import KnowledgeStore
@@ -49,22 +49,56 @@ async def texts_of(log: Log, row: RunRow) -> frozenset[str]:
     return frozenset(message.content for message in said if message.role != "system" and message.content)
 
 
-async def copies_of(
-    log: Log, index: RunIndex, row: RunRow, texts: frozenset[str], knowledge: KnowledgeStore | None
-) -> list[Copy]:
-    """Return the copies of a root run that is not erased yet."""
-    found = [
-        Copy(kind="fork", of=row.run_id, at=fork.root_id)
-        for member in await index.runs(root_id=row.run_id, limit=-1)
-        for fork in await index.runs(forked_from=member.run_id, buried=False, limit=-1)
-    ]
-    found += [Copy(kind="retry", of=row.run_id, at=run) async for run in _retries(log, row)]
-    found += [
-        Copy(kind="memory", of=row.run_id, at=run) async for run in _remembering(log, index, row, texts)
-    ]
-    if knowledge is not None:
-        found += await _known(knowledge, row, texts)
-    return list(dict.fromkeys(found))
+class CopyFinder:
+    """Finds the copies of families that are not erased yet; each run is read once, however many are asked about."""
+
+    def __init__(self, log: Log, index: RunIndex, knowledge: KnowledgeStore | None) -> None:
+        self._log, self._index, self._knowledge = log, index, knowledge
+        self._recalled: dict[str, frozenset[str]] = {}
+
+    async def of(self, row: RunRow, but: Container[str]) -> list[Copy]:
+        """Return the copies of a root run, apart from the roots in `but`, which are erased with it."""
+        log, index = self._log, self._index
+        texts = await texts_of(log, row)
+        found = [
+            Copy(kind="fork", of=row.run_id, at=fork.root_id)
+            for member in await index.runs(root_id=row.run_id, limit=-1)
+            for fork in await index.runs(forked_from=member.run_id, buried=False, limit=-1)
+        ]
+        found += [Copy(kind="retry", of=row.run_id, at=run) async for run in _retries(log, row)]
+        found += [
+            Copy(kind="memory", of=row.run_id, at=run) async for run in self._remembering(row, texts, but)
+        ]
+        found = [copy for copy in found if copy.at not in but]
+        if self._knowledge is not None:
+            found += await _known(self._knowledge, row, texts)
+        return list(dict.fromkeys(found))
+
+    async def _remembering(
+        self, row: RunRow, texts: frozenset[str], but: Container[str]
+    ) -> AsyncIterator[str]:
+        """Yield the roots of later runs of the session, or of the user, whose recalled messages hold a text of it."""
+        since: RunFilters = {"since": row.submitted_at, "buried": False}
+        asked: list[RunFilters] = []
+        if row.session:
+            asked.append({**since, "session": row.session})
+        if row.user:
+            asked.append({**since, "user": row.user})
+        later: dict[str, RunRow] = {}
+        for where in asked:
+            rows = await self._index.runs(**where, limit=-1)
+            later.update(
+                {
+                    each.run_id: each
+                    for each in rows
+                    if each.root_id != row.root_id and each.root_id not in but
+                }
+            )
+        for each in later.values():
+            if each.run_id not in self._recalled:
+                self._recalled[each.run_id] = await recalled_by(self._log, each)
+            if texts & self._recalled[each.run_id]:
+                yield each.root_id
 
 
 async def _retries(log: Log, row: RunRow) -> AsyncIterator[str]:
@@ -76,20 +110,8 @@ async def _retries(log: Log, row: RunRow) -> AsyncIterator[str]:
         yield run
 
 
-async def _remembering(log: Log, index: RunIndex, row: RunRow, texts: frozenset[str]) -> AsyncIterator[str]:
-    """Yield the roots of later runs of the session, or of the user, whose recalled messages hold a text of the run."""
-    asked = [{"session": row.session} if row.session else None, {"user": row.user} if row.user else None]
-    later: dict[str, RunRow] = {}
-    for where in filter(None, asked):
-        rows = await index.runs(**where, since=row.submitted_at, buried=False, limit=-1)  # type: ignore[arg-type]
-        later.update({each.run_id: each for each in rows if each.root_id != row.root_id})
-    for each in later.values():
-        if texts & await _recalled(log, each):
-            yield each.root_id
-
-
-async def _recalled(log: Log, row: RunRow) -> set[str]:
-    """Return the texts that the run was given from earlier runs."""
+async def recalled_by(log: Log, row: RunRow) -> frozenset[str]:
+    """Return the texts that a run was given from earlier runs."""
     subject = run_subject(row.shard, row.root_id, row.run_id)
     found: set[str] = set()
     async for stored in log.events.read(subject):
@@ -98,7 +120,7 @@ async def _recalled(log: Log, row: RunRow) -> set[str]:
         for event in await restore(decode(stored.data).events, log.artifacts.of(row.root_id)):
             if isinstance(event, MemoryHydrated) and isinstance(event.messages, Sequence):
                 found.update(str(message.get("content", "")) for message in event.messages)
-    return found - {""}
+    return frozenset(found - {""})
 
 
 async def _known(knowledge: KnowledgeStore, row: RunRow, texts: frozenset[str]) -> list[Copy]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from ...projections.run_list import RunRow
 from ..ports.archives import ArchiveStore
 from ..ports.knowledge import KnowledgeStore
 from .bury import Erased, Order, bury, check_buriable
-from .copies import Copy, copies_of, texts_of
+from .copies import Copy, CopyFinder
 from .lanes import trim_lane
 
 _RUNS = ("fork", "retry", "memory")
@@ -98,7 +98,7 @@ class Eraser:
         knowledge: KnowledgeStore | None = None,
     ) -> None:
         self._log, self._index, self._order = log, index, order
-        self._archive, self._knowledge = archive, knowledge
+        self._archive, self._finder = archive, CopyFinder(log, index, knowledge)
         self._pace = Pace(log.clock)
 
     async def erase(
@@ -116,7 +116,7 @@ class Eraser:
         if self._archive is not None and not dry_run:
             await self._archive.check()
         rows = await self._selected(selection)
-        copies = await self._copies(rows)
+        copies = await self._copies(rows, rows)
         if with_copies:
             rows, copies = await self._with_copies(rows, copies)
         is_open = [row.run_id for row in rows.values() if not await self._is_over(row)]
@@ -157,15 +157,14 @@ class Eraser:
             named = [row for row in named if row.run_id == row.root_id and _is_old(row, selection.before)]
         return {row.run_id: row for row in sorted(named, key=lambda row: (row.submitted_at, row.run_id))}
 
-    async def _copies(self, rows: dict[str, RunRow]) -> list[Copy]:
+    async def _copies(self, rows: dict[str, RunRow], but: Container[str]) -> list[Copy]:
         found: list[Copy] = []
         for row in rows.values():
             if row.buried:
                 found += [Copy(kind="archive", of=row.run_id, at=row.url)] if row.url else []
-                continue
-            texts = await texts_of(self._log, row)
-            found += await copies_of(self._log, self._index, row, texts, self._knowledge)
-        return [copy for copy in found if copy.kind in {"archive", "knowledge"} or copy.at not in rows]
+            else:
+                found += await self._finder.of(row, but)
+        return found
 
     async def _with_copies(
         self, rows: dict[str, RunRow], copies: list[Copy]
@@ -178,7 +177,7 @@ class Eraser:
                 return every, list(dict.fromkeys(copies))
             more = {run: await self._index.run(run) for run in sorted(runs)}
             every |= more
-            todo = await self._copies(more)
+            todo = await self._copies(more, every)
             copies = [*copies, *todo]
 
     async def _is_over(self, row: RunRow) -> bool:

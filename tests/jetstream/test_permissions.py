@@ -144,6 +144,30 @@ async def test_a_process_that_drives_its_runs_itself_needs_the_rights_of_a_worke
     assert [record.getMessage() for record in caplog.records if "does not allow" in record.getMessage()] == []
 
 
+@pytest.mark.parametrize("role", ["worker", "operator"])
+async def test_workers_and_operators_erase_runs_and_callers_do_not(
+    guarded: EphemeralServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    agent = Agent("talker", model=script_of(tmp_path)(says("fine")))
+    monkeypatch.setenv("FOLDLOG_ROLE", role)
+    async with Runtime.open(url(guarded, role), namespace="shop") as runtime:
+        first, second = [
+            await runtime.start(agent, "talk", session=role, idempotency_key=f"{role} {n}") for n in "12"
+        ]
+        await second.result(timeout_s=60)
+        await runtime.delete(first.run_id)
+        await runtime.log.wakeups.sweep()
+        await runtime.log.events.sweep()
+    monkeypatch.setenv("FOLDLOG_ROLE", "caller")
+    async with Runtime.open(url(guarded, "caller"), namespace="shop") as runtime:
+        with pytest.raises(ConfigError, match="does not allow"):
+            await runtime.delete(second.run_id)
+    monkeypatch.setenv("FOLDLOG_ROLE", role)
+    async with Runtime.open(url(guarded, role), namespace="shop") as runtime:
+        (erased,) = (await runtime.delete(second.run_id)).erased
+        assert erased.before
+
+
 async def collect(run: Any) -> list[str]:
     return [event.type async for event in run.stream(detailed=True)]
 

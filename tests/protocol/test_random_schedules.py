@@ -1,4 +1,4 @@
-"""Random schedules of every scenario: whatever happens, the protocol holds (P1 to P14, P20).
+"""Random schedules of every scenario: whatever happens, the protocol holds (P1 to P15, P20).
 
 A schedule that fails is played again, made smaller and told by `foldlog simulate --scenario NAME --seed N --shrink`.
 """
