@@ -545,6 +545,8 @@ class Submitted(EventFields, frozen=True, kw_only=True, tag="submitted"):
     rules: int = 0
     """The version of the core's rules for this run, if a release has changed them; a fork keeps its original's."""
     trigger: Trigger | None = None
+    start_at: float | None = None
+    """The time before which the run does not start (Unix seconds): its first commit parks it."""
 
 
 class Claimed(EventFields, frozen=True, kw_only=True, tag="claimed"):

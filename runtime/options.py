@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypedDict
 
 from ..eventlog.errors import ConfigError
@@ -24,6 +25,7 @@ class RunOptions(TypedDict, total=False):
     instead of the agent's; `instructions_suffix` follows its instructions; `max_steps`, `tools` (names) and `budgets`
     may only be less than the agent's. A swarm or a loop hands them down to its agents, but for `budgets`.
     `run_id` chooses the run's id. `idempotency_key` names the submission: submitting it again returns the same run.
+    `at` is the time at which it starts, an aware datetime: until then it is only stored. Not in a session.
     `trigger` says what started the run (default: `Trigger(kind="api")`), with the ids of the request behind it.
     """
 
@@ -42,6 +44,16 @@ class RunOptions(TypedDict, total=False):
     tools: Sequence[str] | None
     budgets: BudgetsTable | BudgetsConfig | None
     trigger: Trigger | None
+    at: datetime | None
+
+
+def start_time(at: object, now: float) -> float | None:
+    """Return the time of a later start, in Unix seconds; null for none, or one that has come. Raises `ConfigError`."""
+    if at is None:
+        return None
+    if not isinstance(at, datetime) or at.tzinfo is None:
+        raise ConfigError(f"at, the time of the start, must be an aware datetime, not {at!r:.60}")
+    return at.timestamp() if at.timestamp() > now else None
 
 
 def check_options(options: Mapping[str, Any]) -> None:

@@ -79,6 +79,7 @@ def again(submitted: Submitted, run: str, number: int, executor: str) -> Submitt
         idempotency_key=key_of_retry(run, number),
         trigger=trigger_of(submitted, run),
         rules=RULES_NOW,
+        start_at=None,
     )
 
 

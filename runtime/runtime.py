@@ -63,7 +63,7 @@ from .journal.journal import Journal
 from .journal.keys import agent_of, check_there, note_stored, place_of_run, refuse_other
 from .journal.snapshots import snapshot_setting
 from .opening import open_log
-from .options import RunOptions, check_options
+from .options import RunOptions, check_options, start_time
 from .ports.executor import Executor, require
 from .ports.files import Content
 from .ports.memory import memory_use
@@ -256,6 +256,7 @@ class Runtime:
             policy=await self.policy.of_run(self.registry.reachable(asked)),
             overrides=overrides,
             trigger=options.get("trigger") or Trigger(kind="api"),
+            start_at=start_time(options.get("at"), self.log.clock.now()),
         )
         self._check_memory(submitted, chosen)
         return await self._submit(submitted, agent, options.get("run_id"), given)

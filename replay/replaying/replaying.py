@@ -36,7 +36,6 @@ from ...eventlog.events import (
     Prepared,
     ReplyState,
     ResultRecorded,
-    Status,
     Step,
     StoredEvent,
     Submitted,
@@ -71,6 +70,7 @@ from ...runtime.core.lineage import with_model
 from ...runtime.core.model_request import deciding, prompt_of
 from ...runtime.core.policy import Call
 from ...runtime.core.rules import Rules, rules_of_run
+from ...runtime.core.submission import opening_events
 from ...runtime.core.turn import Turn
 from ...runtime.journal.journal import CUT_BEHIND
 from ...runtime.ports import conditions
@@ -410,7 +410,7 @@ class _Guided(Turn):
         assert isinstance(submitted, Submitted)  # noqa: S101 - for the type checker
         self._check_agent(submitted)
         self.rules = self._run.rules = rules_of_run(submitted)
-        self.add(submitted, Status(status="starting"))
+        self.add(*opening_events(submitted))
         while self._rest and isinstance(
             self._rest[-1][1], ResultRecorded
         ):  # the result of a node, recorded by the fork above

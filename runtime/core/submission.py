@@ -10,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 
 from ...eventlog.errors import ConfigError, PayloadTooLarge
-from ...eventlog.events import ParentLink, Submitted, Trigger, TriggerKind
+from ...eventlog.events import ParentLink, Parked, Status, StoredEvent, Submitted, Trigger, TriggerKind
 from ...eventlog.names import check_name
 from ...eventlog.parts import Part, TextPart, files_of
 from ...eventlog.ports import COMMIT_BYTES_MAX
@@ -24,6 +24,7 @@ TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{1
 """The W3C trace context of version 00; later versions begin with the same fields."""
 TRIGGER_TEXT_MAX = 512
 """The greatest length of a text in a trigger, in characters."""
+START_TIMER = "start"
 CHILD = "child"
 """The executor of a run that belongs to a call of its parent: the parent's driver drives it, and no other (W19)."""
 
@@ -44,14 +45,14 @@ def submitted_event(  # noqa: PLR0913 - its parts
     policy: Mapping[str, Any] = MappingProxyType({}),
     overrides: Mapping[str, Any] = MappingProxyType({}),
     trigger: Trigger | None = None,
+    start_at: float | None = None,
 ) -> Submitted:
     """Return the event that opens a run, with `parts`, `policy` and `overrides` as in `Submitted`.
 
     Raises `ConfigError`, `PayloadTooLarge`.
     """
     check_text("the input of a run", input)
-    if trigger is not None:
-        check_trigger(trigger)
+    _check_start(trigger, start_at, session)
     names = {"the session": session, "the user": user, "the idempotency key": idempotency_key}
     for what, text in names.items():
         if text is not None:
@@ -97,6 +98,7 @@ def submitted_event(  # noqa: PLR0913 - its parts
         overrides=dict(overrides),
         rules=RULES_NOW,
         trigger=trigger,
+        start_at=start_at,
     )
 
 
@@ -125,6 +127,23 @@ def with_model(submitted: Submitted, model: str) -> Submitted:
     """Return the submission with another model; of a swarm or loop, for all its agents."""
     config = lineage.with_model(submitted.kind, submitted.config, model)
     return msgspec.structs.replace(submitted, config=config, config_digest=sha256_hex(canonical_json(config)))
+
+
+def _check_start(trigger: Trigger | None, start_at: float | None, session: str | None) -> None:
+    if trigger is not None:
+        check_trigger(trigger)
+    if start_at is not None and session is not None:
+        raise ConfigError(
+            "a run in a session cannot start later: it would hold up the runs behind it; start it without the session"
+        )
+
+
+def opening_events(submitted: Submitted) -> list[StoredEvent]:
+    """Return the events of a run's first commit: its submission, and its first status, until its time if it has one."""
+    opened: list[StoredEvent] = [submitted, Status(status="starting")]
+    if submitted.start_at is not None:
+        opened.append(Parked(reason="timer", timer_id=START_TIMER, due_at=submitted.start_at))
+    return opened
 
 
 def check_trigger(trigger: object) -> None:

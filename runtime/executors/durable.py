@@ -15,7 +15,7 @@ from ..driving.host import Host
 from ..journal.journal import Journal
 from ..journal.lanes import join_lane
 from ..journal.open_run import open_turn
-from ..journal.timers import wakeup_for
+from ..journal.timers import start_timer, wakeup_for
 from ..ports.executor import CAPABILITIES, RunsIn
 
 if TYPE_CHECKING:
@@ -47,7 +47,10 @@ class DurableExecutor:
                 run=subject.id,
                 cause=len(turn.events),
             )
-            if submitted.lane is None:
+            if submitted.start_at is not None:  # its timer takes the place of the wake-up
+                timer = start_timer(journal, len(turn.events))
+                stored = await journal.store(turn.events, epoch=0, extra=timer, append=append)
+            elif submitted.lane is None:
                 stored = await self._submit_pipelined(journal, turn.events, wakeup, append)
             else:
                 extra = await self._join(submitted.lane, wakeup)

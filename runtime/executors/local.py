@@ -25,7 +25,7 @@ from ..journal.lanes import at_head_of_lane, join_lane, read_lane
 from ..journal.open_run import open_turn
 from ..journal.outages import OUTAGE_POLL_S, STALE_READ_S, through_outages
 from ..journal.redelivery import redeliver
-from ..journal.timers import set_timers, watch_timer
+from ..journal.timers import set_timers, start_timer, watch_timer
 from ..ports.executor import CAPABILITIES, RunsIn
 from ..shared.slots import give_up, slots_of
 from .lacking import lacking
@@ -72,9 +72,12 @@ class LocalExecutor:
                 entry = LaneEntry(run=subject.id, agent=journal.state.agent, revision=len(turn.events))
                 write, at_head, _revision = await join_lane(self._host.log, submitted.lane, entry)
                 extra.append(write)
-            if at_head:
+            later = submitted.start_at is not None
+            if later:
+                extra += start_timer(journal, len(turn.events))
+            elif at_head:
                 extra.append(self._watch(journal))
-            if at_head and slots_of(host, journal) is None:
+            if at_head and not later and slots_of(host, journal) is None:
                 driver = Driver(host, journal)
                 driver.claim_within(turn)
             epoch = driver.epoch if driver is not None else 0

@@ -176,6 +176,7 @@ def submission(origin: Origin, options: ForkOptions) -> Submitted:
         parent=None,
         fork=link,
         trigger=_trigger(before, options.trigger),
+        start_at=None,
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ...eventlog.events import Status, Submitted
+from ...eventlog.events import Submitted
 from ..core.rules import rules_of_run
+from ..core.submission import opening_events
 from ..core.turn import Turn
 from .journal import Journal
 
@@ -19,5 +20,5 @@ def open_turn(journal: Journal, submitted: Submitted, path: str) -> Turn:
         now,
     )
     turn = Turn(state, rules_of_run(submitted), now)
-    turn.add(submitted, Status(status="starting"))
+    turn.add(*opening_events(submitted))
     return turn

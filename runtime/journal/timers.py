@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from ...eventlog.ports import Log, Timer, Wakeup
+import msgspec
+
+from ...eventlog.ports import Log, Timer, TimerWrite, Wakeup, Write
 from ..core.commands import TimerDue
 from ..core.timers import open_timers
 from .journal import Journal
@@ -35,6 +37,15 @@ def owed_timers(journal: Journal) -> list[Timer]:
 
 def _timer(journal: Journal, timer_id: str, due_at: float) -> Timer:
     return Timer(id=timer_id, due_at=due_at, wakeup=wakeup_for(journal, kind="timer", ref=timer_id))
+
+
+def start_timer(journal: Journal, revision: int) -> list[Write]:
+    """Return the timer of a run that its first commit, which ends at this revision, parks until its start (W5)."""
+    replace = msgspec.structs.replace
+    return [
+        TimerWrite(replace(each, wakeup=replace(each.wakeup, cause=revision)))
+        for each in owed_timers(journal)
+    ]
 
 
 def watch_timer(journal: Journal, due_at: float) -> Timer:

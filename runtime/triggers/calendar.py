@@ -43,7 +43,8 @@ class Every:
 
     def after(self, at: float) -> float | None:
         """Return the first time after `at`."""
-        return self._origin + ((at - self._origin) // self._period_s + 1) * self._period_s
+        found = self._origin + ((at - self._origin) // self._period_s + 1) * self._period_s
+        return found if found > at else found + self._period_s  # of large numbers, fractions are rounded
 
 
 class Cron:

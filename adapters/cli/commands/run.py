@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..exits import OK
 from ..json_options import messages_option, metadata_option, settings_option
 from ..options import AgentName, AgentPath, Detailed, JsonLines
 from ..settings import Settings, settings_of
@@ -72,6 +73,12 @@ def run(  # noqa: PLR0913 - the options
     idempotency_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="If a run with this key exists, it is shown.")
     ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Start later: at 2026-03-01T12:00, or in 30m, 2d. Not in a session."
+        ),
+    ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", min=0, help="Stop waiting (exit 4); the run continues."),
@@ -102,6 +109,7 @@ def run(  # noqa: PLR0913 - the options
         "model": model,
         "max_steps": max_steps,
         "settings": settings_option("--setting", setting or ()) or None,
+        "at": at,
     }
     return run_async(_run(settings_of(context), path, agent, [input, *(file or ())], how, **options))
 
@@ -115,6 +123,7 @@ async def _run(
     from ..loops import interruption
     from ..output.records import show_logs
     from ..output.terminal import Screen
+    from ..output.times import coming_time
     from ..output.watching import Watcher
 
     show_logs()
@@ -128,7 +137,12 @@ async def _run(
                 "workers cannot reach a log in the memory of this process: choose another --server, or --executor local"
             )
         options["trigger"] = Trigger(kind="cli")
+        now = runtime.log.clock.now()
+        options["at"] = later = None if options["at"] is None else coming_time(options["at"], now)
         run = await runtime.start(agent, content, **options)
+        if later is not None and runs_in == "workers" and not (await run.state()).over:
+            Screen(settings).tell(f"run {run.run_id}: starts at {later.isoformat()}")
+            return OK
         if runs_in == "process":
             how = dataclasses.replace(how, cancels=True, drives=path)
         with interruption() as interrupted:

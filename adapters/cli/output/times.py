@@ -38,6 +38,22 @@ def seconds_of(text: str) -> float:
     return length_s
 
 
+def coming_time(text: str, now: float) -> datetime:
+    """Return a time to come: `30m` or `2d` from now, or a date or time, local unless it names its zone.
+
+    Raises `ConfigError`.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return datetime.fromtimestamp(now + seconds_of(text), UTC)
+        except (ConfigError, OverflowError, OSError, ValueError):
+            told = f"write a time to come as 30m, 2d (from now), 2026-03-01 or 2026-03-01T12:00, not {text!r}"
+            raise ConfigError(told) from None
+    return moment if moment.tzinfo is not None else moment.astimezone()
+
+
 def time_of(text: str, now: float) -> float:
     """Return a point in time in Unix seconds: `30m` or `2d` ago, or a date or time, local unless it names its zone.
 
