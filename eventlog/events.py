@@ -83,7 +83,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `lock` names what the call locks: null for nothing, `run` for the run's lock, `server:<name>` for an MCP server.
     `exclusive`: the lock is not shared. `timeout_s` bounds one attempt (null: no bound). `slot` names a resource that
-    only one call at a time may use, among all runs and processes. `postcondition` must hold after a call: a list of
+    only one call at a time may use, among all runs and processes. `once` is the scope in which each of its keys has one
+    outcome. `postcondition` must hold after a call: a list of
     assertions, each its name with its arguments. `on_error` is the handling of an attempt that started and has an
     unknown outcome: an unsafe call is in doubt, or, with `report`, is reported to the model as failed.
     """
@@ -99,6 +100,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_attempts: int = 1
     source: str = "python"
     slot: str | None = None
+    once: str | None = None
     postcondition: list[dict[str, Json]] = []
 
     @property
@@ -1053,6 +1055,25 @@ class PolicyUpdated(EventFields, frozen=True, kw_only=True, tag="policy_updated"
     approved: list[ApprovedCall] = []
 
 
+class OnceUpdated(EventFields, frozen=True, kw_only=True, tag="once_updated"):
+    """The call that owns a key, and with it the one outcome of the key; on a subject of its own for each key.
+
+    `digest` is the SHA-256 (hex) of the call's arguments, `unsafe` the effect of its tool. `root` is empty for a call
+    of a root run. The outcome is in the log of the run.
+    """
+
+    type: ClassVar[Literal["once_updated"]] = "once_updated"
+    scope: str
+    key: str
+    run: str
+    shard: int
+    call: str
+    state: Literal["running", "over"]
+    digest: str
+    root: str = ""
+    unsafe: bool = True
+
+
 class SlotHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The holder of a slot: a run that may be driven, or a call of it that may run.
 
@@ -1237,6 +1258,7 @@ Engine = (
     | KeyRecorded
     | BreakerUpdated
     | PolicyUpdated
+    | OnceUpdated
     | SlotsUpdated
     | ScheduleUpdated
     | Buried

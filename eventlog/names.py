@@ -97,6 +97,12 @@ def schedule_subject(name: str, shards: int) -> Subject:
     return Subject(shard_of(f"schedule:{name}", shards), "sched", "", digest_of(name)[:32])
 
 
+def once_subject(scope: str, key: str, shards: int) -> Subject:
+    """Return the subject that records the call which owns a key in a scope; both may be any text."""
+    name = digest_of(scope, key)
+    return Subject(shard_of(name, shards), "once", "", name[:32])
+
+
 def subject_token(subject: Subject) -> str:
     """Return the subject as dotted text without namespace and shard: `run.<root>.<run>`, or its kind and id."""
     return f"run.{subject.root}.{subject.id}" if subject.kind == "run" else f"{subject.kind}.{subject.id}"

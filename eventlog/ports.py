@@ -26,8 +26,8 @@ COMMIT_BYTES_MAX = 900 * 1024
 """The largest size of an encoded commit: below the server's default for a message, with room for headers."""
 
 
-RegisterKind = Literal["lane", "key", "breaker", "slots", "policy", "sched"]
-"""A lane's queue, an idempotency key, a circuit breaker, the slots of a name, approved calls, or a schedule."""
+RegisterKind = Literal["lane", "key", "breaker", "slots", "policy", "sched", "once"]
+"""A lane's queue, the run of a key, a breaker, the slots of a name, approved calls, a schedule, the call of a key."""
 
 
 class Subject(msgspec.Struct, frozen=True, order=True):
@@ -54,7 +54,7 @@ class Shard(msgspec.Struct, frozen=True):
 
 Selector = Subject | Family | Shard
 
-REGISTERS: tuple[RegisterKind, ...] = ("key", "breaker", "slots", "sched")
+REGISTERS: tuple[RegisterKind, ...] = ("key", "breaker", "slots", "policy", "sched", "once")
 """The registers whose last commit is their whole value; of a lane it is the queue alone."""
 
 

@@ -38,6 +38,7 @@ VOLATILE = frozenset(
         "deduplicated",
         "epoch",
         "idempotency_key",
+        "twin_of",
         # processes and actors
         "by",
         "executor",
@@ -60,6 +61,7 @@ _METADATA = (
     "deduplicated",
     "idempotency_key",
     "recorded_from",
+    "twin_of",
 )
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _DIGEST = {"type": "string", "pattern": "^([0-9a-f]{64})?$"}

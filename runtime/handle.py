@@ -324,11 +324,7 @@ class RunHandle(Generic[OutputT]):
             by=by,
             always=always,
         )
-        stored = await self._answer(answer)
-        if always:
-            approved = (await self._journal_with(approval_id)).state.always[approval_id]
-            await ApprovedCalls(self._runtime.log).add(approved, by)
-        return stored
+        return await self._answer(answer)
 
     async def signal(self, name: str, data: Any = None, *, key: str = "", by: str = "") -> SentSignal:
         """Send a signal to this run: a wait for its name takes it, whether it is open already or comes later.
@@ -386,7 +382,11 @@ class RunHandle(Generic[OutputT]):
     async def _answer(self, answer: Resolve) -> ApprovalResolved:
         journal = await self._journal_with(answer.approval_id)
         await self._send(answer, journal=journal)
-        return check_answered(journal.state, answer)
+        stored = check_answered(journal.state, answer)
+        if answer.always:
+            approved = journal.state.always[answer.approval_id]
+            await ApprovedCalls(self._runtime.log).add(approved, answer.by)
+        return stored
 
     async def state(self) -> RunState:
         """Return the run's state as the log has it now."""

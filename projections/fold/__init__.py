@@ -99,6 +99,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.KeyRecorded: _no_change,
     events.BreakerUpdated: _no_change,
     events.PolicyUpdated: _no_change,
+    events.OnceUpdated: _no_change,
     events.SlotsUpdated: _no_change,
     events.ScheduleUpdated: _no_change,
     events.Buried: _no_change,

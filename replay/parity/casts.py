@@ -41,6 +41,7 @@ class CountedTool:
 
     def __init__(self, inner: Tool, tool_starts: ToolStarts) -> None:
         self._inner, self._tool_starts = inner, tool_starts
+        self.once = getattr(inner, "once", None)
 
     @property
     def spec(self) -> ToolSpec:

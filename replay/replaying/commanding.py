@@ -457,6 +457,8 @@ def _returned(state: RunState, event: ToolResult) -> ToolReturned | None:
         evidence=tuple(event.metadata.get("evidence", ())),
         breaker=str(event.metadata.get("breaker", "")),
         slot_cycle=str(event.metadata.get("slot_cycle", "")),
+        once=str(event.metadata.get("twin_of", "")),
+        deduplicated=bool(event.metadata.get("deduplicated", False)),
         postcondition=tuple(event.metadata.get("postcondition", ())),
         settles=call is not None and call.orphaned,
     )

@@ -389,7 +389,7 @@ class _Guided(Turn):
         if isinstance(self._rest[-1][1], Submitted):
             self._open()
         if self._rest and isinstance(self._rest[-1][1], ToolStarted):
-            self.add(*unsafe_starts(self.state, self.now))
+            self.add(*self._starts())
         elif self._rest and isinstance(self._rest[-1][1], LateOutcome):
             self._late()
         else:
@@ -415,6 +415,16 @@ class _Guided(Turn):
             self._rest[-1][1], ResultRecorded
         ):  # the result of a node, recorded by the fork above
             self.add(self._rest[-1][1])
+
+    def _starts(self) -> Iterator[ToolStarted]:
+        """Yield the starts that the core decides; a call that waits for its slot or its key starts later."""
+        stored = {event.tool_call_id for _, event in self._rest if isinstance(event, ToolStarted)}
+        for start in unsafe_starts(self.state, self.now):
+            call = self.state.calls.get(start.tool_call_id or "")
+            spec = self.state.tools.get(call.name) if call is not None else None
+            waits = spec is not None and (spec.slot is not None or spec.once is not None)
+            if not waits or start.tool_call_id in stored:
+                yield start
 
     def _late(self) -> None:
         """Accept late outcomes of abandoned effects: the executor appends them without a decision."""
@@ -461,9 +471,9 @@ class _Guided(Turn):
                     isinstance(e, Evaluate) and (e.name, e.ordinal) == (command.name, command.ordinal)
                     for e in self._before
                 )
-            case ToolReturned(call_id=call_id, slot_cycle=slot) if (
-                slot
-            ):  # it gave way in a deadlock before it started
+            case ToolReturned(call_id=call_id, slot_cycle=slot, once=once) if (
+                slot or once
+            ):  # it gave way in a deadlock, or to the owner of its key, before it started
                 awaited = call_id in self._startable
             case (
                 ToolReturned(call_id=call_id)

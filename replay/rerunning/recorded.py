@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -315,6 +316,9 @@ class RecordedTool:
         self.spec = spec
         self._recording, self._strict = recording, strict
         self._places, self._end = again.places, again.end
+        keys = itertools.count()
+        self.once = lambda _: f"recorded-{id(self)}-{next(keys)}"
+        """A key of its own for each call: each has its recorded outcome."""
 
     async def call(self, arguments: Mapping[str, Any], context: Any) -> Any:
         """Emit and return what was recorded. Raises `ToolFailed` if the recorded call failed, or is a different one."""

@@ -280,6 +280,14 @@ async def wire(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - for the prob
     return "sent"
 
 
+@tool(effect="unsafe", once=lambda arguments: arguments["invoice"], scope="charges")
+async def charge(invoice: str) -> str:
+    """Charge an invoice, which is done once, whoever asks."""
+    await asyncio.sleep(0.3)
+    WORLD.get().effects.append(("charge", invoice))
+    return f"charged {invoice}"
+
+
 @tool(effect="unsafe")
 async def pay(to: str, ctx: ToolContext) -> str:
     """Pay, over a connection that breaks right after the first payment."""

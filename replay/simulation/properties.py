@@ -18,6 +18,7 @@ reason, `docs/maintainers/contract.md` the R rules.
 - P12: a call that a postcondition reports as done is done.
 - P13: a worker that claims a run has its tools.
 - P14: a call reported as failed without a postcondition or a decision is not done.
+- W43: of all calls with one key, one starts.
 - REQUEST: a model's requests follow from the log.
 - STATE: the folded state agrees with the log.
 - LEFTOVER: every wake-up is acknowledged.
@@ -122,6 +123,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
     found += _replies(world)
     found += _keys(world)
     found += _burials(world, ended=ended)
+    found += _once(world)
     unknown = {name for name, run in runs.items() if _is_unknown(run, world)}
     if ended:
         found += [
@@ -275,6 +277,21 @@ def _doubts(world: World) -> Iterator[str]:
 
 def _is_done(world: World, result: ToolResult) -> bool:
     return (result.tool_name, result.metadata["idempotency_key"]) in world.effects
+
+
+def _once(world: World) -> Iterator[str]:
+    """Check W43 on the tool `charge`, whose key is its argument."""
+    started: dict[str, set[str]] = {}
+    for run in world.runs():
+        keys: dict[str | None, str] = {}
+        for event in world.events_of(run):
+            if isinstance(event, ToolCall) and event.tool_name == "charge":
+                keys[event.tool_call_id] = str(event.arguments.get("invoice"))
+            elif isinstance(event, ToolStarted) and event.tool_call_id in keys:
+                started.setdefault(keys[event.tool_call_id], set()).add(f"{run} {event.tool_call_id}")
+    for key, calls in started.items():
+        if len(calls) > 1:
+            yield f"W43 the key {key} was started by {len(calls)} calls: {', '.join(sorted(calls))}"
 
 
 def _keys(world: World) -> Iterator[str]:

@@ -35,6 +35,7 @@ from .cast import (
     an_agent,
     announce,
     calls,
+    charge,
     crowd,
     decide_on,
     deploy,
@@ -282,6 +283,21 @@ def signals_raced(world: World) -> list[Job]:
     second: list[Call] = [("hope", {"name": "paid", "for_s": 2 * ANSWER_S}), ("announce", {"name": "paid"})]
     replies = calls(*first), calls(*second), says("done")
     return [Job(an_agent(world, "signals_raced", *replies, extra=[announce, dispatch, hope]), "question")]
+
+
+@scenario(compared=False)
+def once(world: World) -> list[Job]:
+    """Runs that ask for the same at once, in one reply and in several, each of which may die or be cancelled."""
+    first: list[Call] = [
+        ("charge", {"invoice": "7"}),
+        ("charge", {"invoice": "8"}),
+        ("charge", {"invoice": "7"}),
+    ]
+    one = an_agent(world, "once", calls(*first), says("done"), extra=[charge])
+    other = an_agent(
+        world, "again", calls(("charge", {"invoice": "8"})), calls(*first[:1]), says("done"), extra=[charge]
+    )
+    return [Job(one, "question"), Job(other, "another"), Job(other, "third")]
 
 
 @scenario(compared=False)

@@ -504,6 +504,7 @@ class _WatchedTool:
     def __init__(self, world: World, inner: Tool) -> None:
         self._world, self._inner = world, inner
         self.spec = inner.spec
+        self.once = getattr(inner, "once", None)
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
         self._world.record_start(context.idempotency_key.rsplit(":", 2)[0], context.tool_call_id)

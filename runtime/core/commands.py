@@ -203,6 +203,10 @@ class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
     """The open circuit breaker that rejected the call; empty if the call was made."""
     slot_cycle: str = ""
     """The slot that the call was refused because of a deadlock; empty if the call was made."""
+    once: str = ""
+    """The call that owns the key, as run/call, because of which this one was not made; empty if it was made."""
+    deduplicated: bool = False
+    """The outcome is that of the call that owns the key."""
     misused: bool = False
     """The arguments were at fault, not the tool."""
     in_doubt: bool = False

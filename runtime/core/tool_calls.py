@@ -420,7 +420,7 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
     if returned.in_doubt or verdict(returned.postcondition) == "unverifiable":
         _unverified(turn, call, returned)
         return
-    made = not (returned.breaker or returned.slot_cycle)
+    made = not (returned.breaker or returned.slot_cycle or returned.once)
     if returned.status != "success" and made and _retries(turn, call, returned):
         wait_s = returned.retry_after_s or backoff_s(turn.rules.retry, call.failures + 1, call.id)
         turn.add(
@@ -446,6 +446,8 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
             **({"evidence": list(returned.evidence)} if returned.evidence else {}),
             **({"breaker": returned.breaker} if returned.breaker else {}),
             **({"slot_cycle": returned.slot_cycle} if returned.slot_cycle else {}),
+            **({"twin_of": returned.once} if returned.once else {}),
+            **({"deduplicated": True} if returned.deduplicated else {}),
             **({"postcondition": list(returned.postcondition)} if returned.postcondition else {}),
         },
     )

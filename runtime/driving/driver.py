@@ -78,6 +78,7 @@ from .late_calls import Late, is_unsettled
 from .model_call import call_model
 from .preparation import Preparation
 from .tool_call import call_tool, refused_call, tool_breaker_of, update_breaker
+from .tool_once import CallOnce
 from .tool_slots import CallSlots
 from .usage import Account
 from .verify_call import verify_call
@@ -134,7 +135,7 @@ class Driver:
         self._releasing: str | None = None
         self._broken: BaseException | None = None
         self._preparation = Preparation(host, journal)
-        self._slots = CallSlots(self)
+        self._slots, self._once = CallSlots(self), CallOnce(self)
         self.children = ChildRuns(self)
         self.deps: Any = None
         """The dependencies of the run's code, once they are open."""
@@ -334,6 +335,7 @@ class Driver:
             self.guard.wake()  # it may be able to release its run now
         leaving = self.guard.is_leaving and not self.serves_unsafe
         self._slots.sweep()
+        self._once.sweep()
         self._launch(leaving=leaving)
         found = () if leaving else unsafe_starts(self.state, self.clock.now())
         starts = [each for each in found if self._may_take_place(each)]
@@ -351,7 +353,8 @@ class Driver:
             self._proven_under, self._proven_at = under, since
 
     def _may_take_place(self, start: ToolStarted) -> bool:
-        return start.tool_call_id is None or self._slots.admits(start.tool_call_id)
+        call_id = start.tool_call_id
+        return call_id is None or (self._once.admits(call_id) and self._slots.admits(call_id))
 
     async def _turn(self, posted: list[Posted]) -> None:
         """Decide and store one turn; after a conflict its commands are decided again on top of the other commits."""
@@ -528,6 +531,8 @@ class Driver:
         if self._preparation.known is None:
             with contextlib.suppress(FoldlogError):  # a server that is away fails the call itself
                 await self.tools()  # before the check: nothing may be awaited between it and the start
+        if spec is not None and spec.once is not None and not await self._once.wait(call.id):
+            return
         if spec is not None and spec.slot is not None and not await self._slots.wait(call.id):
             return
         breaker = tool_breaker_of(self, call)
@@ -623,6 +628,7 @@ class Driver:
         unsettled = [effect for effect in self._tasks if is_unsettled(self.state, effect)]
         await self._end_tasks()
         await self._preparation.close_deps()
+        await self._once.aclose()
         await self._slots.aclose()
         await self._snapshots.end(GRACE_S if self._ending() in {"parked", "released"} else 0.0)
         await self._preparation.aclose()

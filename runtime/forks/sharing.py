@@ -39,6 +39,7 @@ from ...eventlog.events import (
     ModelFailed,
     ModelRequested,
     Offloaded,
+    OnceUpdated,
     OutputMade,
     OutputRejected,
     Parked,
@@ -135,5 +136,5 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
             return "driving"
         case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated():  # not of a run
             return "driving"
-        case PolicyUpdated() | ScheduleUpdated() | Buried():
+        case PolicyUpdated() | OnceUpdated() | ScheduleUpdated() | Buried():
             return "driving"

@@ -43,6 +43,7 @@ R = TypeVar("R")
 _EFFECTS: Final = typing.get_args(ToolEffect)
 _ON_ERROR: Final = typing.get_args(OnError)
 _SHOWN_CHARACTERS_MAX: Final = 80
+_SCOPE_CHARACTERS_MAX: Final = 200
 
 
 class PythonTool(Generic[P, R]):
@@ -61,6 +62,8 @@ class PythonTool(Generic[P, R]):
         self.takes_context = arguments.context is not None
         self.deps_type = arguments.deps_type
         self.wants_deps = arguments.deps_type is not None
+        self.once: Callable[[dict[str, Any]], object] | None = None
+        """Returns the key of a call, of which the namespace has one outcome; null for a tool without keys."""
         self._arguments = arguments
         self._call = caller_of(function)
 
@@ -109,6 +112,8 @@ def tool(
     timeout_s: float | None = 60.0,
     max_attempts: int = 1,
     slot: str | None = None,
+    once: Callable[[dict[str, Any]], object] | None = None,
+    scope: str | None = None,
 ) -> Callable[[Callable[P, R]], PythonTool[P, R]]: ...
 
 
@@ -124,6 +129,8 @@ def tool(  # noqa: PLR0913 - each an option of its own
     timeout_s: float | None = 60.0,
     max_attempts: int = 1,
     slot: str | None = None,
+    once: Callable[[dict[str, Any]], object] | None = None,
+    scope: str | None = None,
 ) -> Any:
     """Make a function a tool; usable bare and with arguments.
 
@@ -134,7 +141,8 @@ def tool(  # noqa: PLR0913 - each an option of its own
     and may call again. `parallel=False` runs the call alone among its run's calls. `timeout_s` bounds one attempt
     (None: no bound); `max_attempts` counts attempts of pure and idempotent tools. `slot` names a resource that only one
     call may use at a time, such as a workspace: of all calls of tools with this slot one runs at a time, in any run and
-    process of the namespace.
+    process of the namespace. `once` returns a key from the arguments: of all calls with this key in the `scope`
+    (default: the tool's name), in any run of the namespace, one runs, and the others get its outcome.
 
     Raises `ConfigError`, which names the function and the parameter, for a signature that has no schema: `*args`,
     `**kwargs`, positional-only, missing or unsupported annotations.
@@ -145,6 +153,7 @@ def tool(  # noqa: PLR0913 - each an option of its own
         _check_options(tool_name, effect, on_error, timeout_s, max_attempts)
         if slot == "":
             raise ConfigError(f"tool {tool_name!r}: slot must be a name, or None")
+        _check_once(tool_name, once, scope)
         prose, described = read_docstring(function.__doc__)
         arguments = _read_signature(tool_name, function, described)
         spec = ToolSpec(
@@ -158,8 +167,11 @@ def tool(  # noqa: PLR0913 - each an option of its own
             timeout_s=timeout_s,
             max_attempts=max_attempts,
             slot=slot,
+            once=None if once is None else scope or tool_name,
         )
-        return PythonTool(function, spec, arguments)
+        made = PythonTool(function, spec, arguments)
+        made.once = once
+        return made
 
     return decorate if function is None else decorate(function)
 
@@ -261,6 +273,17 @@ def _check_options(name: str, effect: str, on_error: str, timeout_s: float | Non
         raise ConfigError(f"tool {name!r}: timeout_s must be more than 0, not {timeout_s!r}")
     if max_attempts < 1:
         raise ConfigError(f"tool {name!r}: max_attempts must be at least 1, not {max_attempts!r}")
+
+
+def _check_once(name: str, once: object, scope: str | None) -> None:
+    if once is not None and not callable(once):
+        raise ConfigError(
+            f"tool {name!r}: once must be a function from the arguments to a key, not {once!r:.60}"
+        )
+    if scope is not None and once is None:
+        raise ConfigError(f"tool {name!r}: a scope is that of the keys of once: give once, too")
+    if scope is not None and not 0 < len(scope) <= _SCOPE_CHARACTERS_MAX:
+        raise ConfigError(f"tool {name!r}: scope must be a text of 1 to {_SCOPE_CHARACTERS_MAX} characters")
 
 
 def _read_signature(tool_name: str, function: Callable[..., Any], described: Mapping[str, str]) -> _Arguments:

@@ -68,6 +68,7 @@ class VerifiedTool:
         self.inner = inner
         self.spec: ToolSpec = msgspec.structs.replace(inner.spec, postcondition=condition.written)
         self.starts = getattr(inner, "starts", None)
+        self.once = getattr(inner, "once", None)
         self._condition, self._probe, self._workspace = condition, probe, workspace
 
     def __repr__(self) -> str:

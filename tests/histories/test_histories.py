@@ -37,6 +37,7 @@ ELSEWHERE = {
     "breaker_updated",
     "key_recorded",
     "lane_updated",
+    "once_updated",
     "policy_updated",
     "schedule_updated",
     "slots_updated",

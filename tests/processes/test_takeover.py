@@ -130,6 +130,25 @@ async def test_what_a_killed_worker_did_is_looked_at_and_not_done_again(
         assert compare(form, await undisturbed(workshop.banker)).equal
 
 
+@pytest.mark.parametrize("point", ["before the key", "in settle"])
+async def test_two_runs_with_one_key_act_once_though_a_worker_is_killed(place: Place, point: str):
+    """One outcome for a key (W43): the worker dies before it records the key, or right after it acted."""
+    for _ in range(2):
+        await place.worker(lease_s=2.0, WORKSHOP_KILL=point)
+    runs = [await place.runtime.start(workshop.settler, "question", executor="durable") for _ in range(3)]
+    workshop.open_gate()
+    await one_is_gone(list(place.processes.values()))
+    await place.worker(lease_s=2.0)
+    for run in runs:
+        assert (await run.result(timeout_s=PATIENCE_S)).output == "All settled"
+    assert workshop.read_diary().count("settle 12") == 1
+    results = [
+        event for run in runs for event in (await place.trace(run)).events if isinstance(event, ToolResult)
+    ]
+    assert [result.result for result in results] == ["settled 12"] * 3
+    assert [bool(result.metadata.get("deduplicated")) for result in results].count(True) == 2
+
+
 @asynccontextmanager
 async def worker_command(place: Place, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """`foldlog worker` over the workshop's agents, ready to serve."""

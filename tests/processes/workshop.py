@@ -123,6 +123,27 @@ async def remit(euros: int) -> str:
     return f"remitted {euros}"
 
 
+def bill(arguments: dict[str, Any]) -> str:
+    """Return the key of a bill, which is settled once."""
+    die_at("before the key")
+    return f"bill {arguments['euros']}"
+
+
+async def settled(euros: int) -> Evidence:
+    """Look into the diary whether the bill was settled."""
+    return Evidence(data={"times": read_diary().count(f"settle {euros}")}, result=f"settled {euros}")
+
+
+@postcondition({"json_path": {"path": "$.times", "equals": 1}}, probe=settled)
+@tool(effect="unsafe", once=bill, scope="bills")
+async def settle(euros: int) -> str:
+    """Settle a bill."""
+    await at_gate()
+    write_diary(f"settle {euros}")
+    die_at("in settle")
+    return f"settled {euros}"
+
+
 @tool(effect="unsafe")
 async def ship(to: str) -> str:
     """Ship a crate."""
@@ -249,6 +270,7 @@ boss = agent("boss", "manage.json", manage)
 sender = agent("sender", "send.json", send)
 quick = agent("quick", "short.json")
 banker = agent("banker", "remit.json", remit)
+settler = agent("settler", "settle.json", settle)
 claude = Agent("claude", model="anthropic:claude-sonnet-5", tools=[wait])
 gpt = Agent("gpt", model="openai-responses:gpt-5", tools=[wait])
 gemini = Agent("gemini", model="google:gemini-3-pro-preview", tools=[wait])
@@ -322,6 +344,7 @@ AGENTS = (
     sender,
     quick,
     banker,
+    settler,
     company,
 )
 

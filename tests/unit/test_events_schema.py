@@ -164,6 +164,7 @@ def test_what_equal_runs_need_not_have_in_common_is_marked_volatile() -> None:
         "idempotency_key",
         "recorded_from",
         "started_at",
+        "twin_of",
     }
 
 
