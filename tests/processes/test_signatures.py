@@ -58,7 +58,7 @@ async def signed_thoughts_survive(
 async def a_search_survives(place: Place, agent: Agent[str], kind: type[OpenAIServer], variable: str) -> None:
     """The worker dies while the provider searches: the next one asks again, and one search is recorded."""
     before = list(KINDS[kind](SEARCHES))
-    within = next(n for n, event in enumerate(before) if "web_search" in json.dumps(event)) + 1
+    within = next(n for n, event in enumerate(before) if "srv_1" in json.dumps(event)) + 1
     stalled = replace(SEARCHES, events=tuple(before), fault="stall", fault_after=within)
     async with serve(stalled, SEARCHES, kind=kind) as server:
         reached = {variable: server.url if variable == "OPENAI_BASE_URL" else server.url.removesuffix("/v1")}

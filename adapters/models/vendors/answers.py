@@ -123,6 +123,21 @@ class AnswerReader:
         )
 
 
+def with_last_usage(response: Any) -> Any:
+    """Have a response of the library count the usage that a server reports last, instead of the sum of all reports.
+
+    Servers that report usage with every chunk report that of the whole answer each time.
+    """
+    add = getattr(response, "_add_usage", None)
+    if add is not None:
+
+        def replaced(usage: RequestUsage, *, reported: bool, cumulative: bool = False) -> None:
+            add(usage, reported=reported, cumulative=reported or cumulative)
+
+        response._add_usage = replaced  # noqa: SLF001 - the library has no option for it
+    return response
+
+
 def joined(pieces: Sequence[pai.ModelResponse]) -> pai.ModelResponse:
     """Return an answer that the vendor paused and continued as one response, with the usage of all."""
     *before, last = pieces

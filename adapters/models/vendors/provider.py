@@ -145,7 +145,7 @@ class VendorProvider:
         while not parts or reader.goes_on(parts):
             asked = model.prepare_messages([*history, *(part.get() for part in parts)], parameters)
             async with model.request_stream(asked, settings, parameters) as response:
-                parts.append(response)
+                parts.append(answers.with_last_usage(response))
                 async for event in response:
                     heard()
                     for delta in reader.feed(event):
