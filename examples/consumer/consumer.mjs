@@ -61,12 +61,17 @@ export function verified({ shard, subject, position, data }, heads) {
   const [kind, root, run] = subject.split(".");
   if (kind !== "run" || commit.run !== run || commit.root !== root) throw new Error(`${subject} holds ${commit.run}`);
   const head = heads.get(run) ?? { revision: 0, digest: "" };
-  if (commit.rev !== head.revision + 1) throw new Error(`run ${run}: revision ${commit.rev} follows ${head.revision}`);
-  if (commit.prev !== head.digest) throw new Error(`run ${run}: revision ${commit.rev} does not continue the chain`);
+  const follows = commit.rev === head.revision + 1;
+  if (!follows && !(isTombstone(commit) && commit.rev > head.revision))
+    throw new Error(`run ${run}: revision ${commit.rev} follows ${head.revision}`);
+  if (follows && commit.prev !== head.digest) throw new Error(`run ${run}: revision ${commit.rev} does not continue the chain`);
   const digest = sha256(data);
   heads.set(run, { revision: commit.rev + commit.events.length - 1, digest });
   return { ...commit, shard, position, digest };
 }
+
+/** The last commit of a root run whose family was erased; what was before it may be gone. */
+const isTombstone = (commit) => commit.events.at(-1).type === "buried";
 
 /** `sum` is the beginning of the SHA-256 of all bytes before `,"sum":`, closed with `}`. */
 function checkSum(data) {
@@ -97,7 +102,7 @@ const KNOWN = new Set(
     "tool_started tool_attempt_failed result_recorded parked output_rejected " +
     "timer_fired message_queued pause_requested cancel_requested approval_revoked late_outcome lane_updated key_recorded " +
     "child_returned child_ready evaluated output_made memoized token_issued token_revoked tools_refresh_requested " +
-    "tools_refresh_failed breaker_updated slots_updated"
+    "tools_refresh_failed breaker_updated slots_updated buried"
   ).split(" "),
 );
 
@@ -422,6 +427,10 @@ export function fold(commits) {
   const states = new Map();
   const rows = new Map();
   for (const commit of commits) {
+    if (isTombstone(commit)) {
+      for (const run of [commit.run, ...(commit.events.at(-1).members ?? [])]) states.delete(run);
+      continue;
+    }
     states.set(commit.run, evolve(states.get(commit.run), commit));
     rows.set(commit.run, evolveRow(rows.get(commit.run), commit));
   }

@@ -19,7 +19,7 @@ from ...eventlog.offload import in_place_of
 from ...projections.fold import fold_commit
 from ...projections.messages import Message, canonical_json, sha256_hex
 from ...projections.projection import fold
-from ...projections.run_list import RunList
+from ...projections.run_list import RunList, RunRow
 from ...projections.run_state import ApprovalState, CallState, RunState
 from ..traces.archive import Archive, check
 from ..traces.trace import Trace
@@ -53,7 +53,7 @@ def expectation(archive: Archive) -> JsonObject:
 def _runs(trace: Trace) -> JsonObject:
     rows = fold(RunList(), trace.commits)
     return {
-        run: {"state": state, "state_digest": digest_of_state(state), "row": msgspec.to_builtins(rows[run])}
+        run: {"state": state, "state_digest": digest_of_state(state), "row": _row(rows[run])}
         for run, state in observed(trace).items()
     }
 
@@ -130,3 +130,19 @@ def _message(message: Message) -> JsonObject:
         return {"role": "tool", "call": message.tool_call_id}
     shown: JsonObject = {"role": message.role, "content": message.content}
     return shown | {"calls": [call.id for call in message.tool_calls]} if message.tool_calls else shown
+
+
+def _row(row: RunRow) -> dict[str, Any]:
+    """Return the fields of a row that docs/how-to/prove-your-subscriber.md defines; lists may show more."""
+    whole: dict[str, Any] = msgspec.to_builtins(row)
+    return {name: whole[name] for name in ROW}
+
+
+ROW = (
+    *("agent", "agent_path", "cost_usd", "digest", "epoch", "error"),
+    *("error_type", "executor", "forked_at", "forked_from", "kind", "metadata"),
+    *("parent", "position", "reason", "revision", "root_id", "run_id"),
+    *("session", "shard", "status", "steps", "submitted_at", "updated_at"),
+    *("usage", "user", "waiting_for", "worker"),
+)
+"""The fields of the row that readers in other languages fold, too."""

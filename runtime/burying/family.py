@@ -95,7 +95,10 @@ async def tombstone_of(log: Log, root: Subject) -> Tombstone | None:
     last = await log.events.head(root)
     if last is None:
         return None
-    commit = decode(last.data)
+    try:
+        commit = decode(last.data)
+    except ValueError:  # an unreadable last commit is no tombstone: whoever reads the run reports it
+        return None
     event = tombstone_in(commit)
     return None if event is None else Tombstone(Recorded(root, last.position, commit, ""), event)
 

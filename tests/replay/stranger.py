@@ -46,6 +46,11 @@ class Reader:
         commit = json.loads(text)
         run = commit["run"]
         assert line["subject"] == f"run.{commit['root']}.{run}"
+        if commit["events"][-1]["type"] == "buried":  # the family was erased: what was before it may be gone
+            for gone in (run, *commit["events"][-1].get("members", ())):
+                self.states.pop(gone, None)
+                self.rows.pop(gone, None)
+            return
         if run not in self.states:
             self._begin(commit)
         row, state = self.rows[run], self.states[run]
@@ -201,7 +206,8 @@ class Reader:
                 }
                 if not parent and not fork:
                     scope = event.get("metadata", {}).get("memory", {}).get("scope", {})
-                    row["user"] = scope.get("user_id") if isinstance(scope, dict) else None
+                    remembered = scope.get("user_id") if isinstance(scope, dict) else None
+                    row["user"] = event.get("user", remembered)
             case "claimed":
                 row |= {"worker": event["worker"], "epoch": event["epoch"], "waiting_for": None}
                 if row["status"] == "queued":
