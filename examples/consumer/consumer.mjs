@@ -206,6 +206,7 @@ function apply(state, event) {
       tellSystem(state);
       break;
     case "tool_call":
+      if (event.executed_by) break; // the provider ran it within the reply: no message speaks of it
       state.calls.push({ id: event.tool_call_id, name: event.tool_name, status: "open" });
       break;
     case "tool_result":

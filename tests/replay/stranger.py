@@ -149,6 +149,8 @@ class Reader:
                 cut(state, event["details"], mine["summary"])
             case "summary_made":
                 mine["summary"] = event["text"]
+            case "tool_call" if event.get("executed_by"):
+                pass  # the provider ran it within the reply: no message speaks of it
             case "tool_call":
                 state["calls"].append(
                     {"id": event["tool_call_id"], "name": event["tool_name"], "status": "open"}
