@@ -42,7 +42,7 @@ from .core.commands import AnswerCallback, Resolve
 from .core.rules import rules_of
 from .core.submission import submitted_event
 from .driving.host import Host, public_url_setting
-from .driving.namespace import NamespacePolicy
+from .driving.namespace import NamespacePolicy, project_limits
 from .executors.installed import executor_factory
 from .follow import follow_runs
 from .forks.check import ForkCheck
@@ -109,12 +109,14 @@ class Runtime:
         lease_s: float | None = None,
         executors: Mapping[str, Executor] | None = None,
         policy: Mapping[str, Any] | None = None,
+        limits: Mapping[str, int] | None = None,
     ) -> AsyncIterator[Runtime]:
         """Connect to the log at `url`: `nats://...`, `memory://`, or (None) `NATS_URL`, else the project's own server.
 
         Leaving stops driving and releases claims; it cancels nothing. `log` is a log that is already open, `lease_s`
         the time that this process' claims hold without a heartbeat (default `FOLDLOG_LEASE_S` or 10). `policy` is the
-        table of rules for all runs that are started here (default `[policy]` of the project's configuration).
+        table of rules for all runs that are started here, `limits` says how many calls run at once in the namespace
+        (default: `[policy]` and `[limits]` of the project's configuration).
         Raises `ConfigError`, `LogUnavailable`.
         """
         check_name("the namespace", namespace)
@@ -135,6 +137,7 @@ class Runtime:
                 lease_s=hold_s,
                 snapshot_events=snapshot_setting(),
                 public_url=public_url_setting(),
+                limits=project_limits(limits),
             )
             runtime = cls(opened, registered, host, NamespacePolicy(opened, policy))
             runtime._executors.update(executors or {})

@@ -417,13 +417,10 @@ class _Guided(Turn):
             self.add(self._rest[-1][1])
 
     def _starts(self) -> Iterator[ToolStarted]:
-        """Yield the starts that the core decides; a call that waits for its slot or its key starts later."""
+        """Yield the starts that the core decides; a call that waits for a slot, a limit or its key starts later."""
         stored = {event.tool_call_id for _, event in self._rest if isinstance(event, ToolStarted)}
         for start in unsafe_starts(self.state, self.now):
-            call = self.state.calls.get(start.tool_call_id or "")
-            spec = self.state.tools.get(call.name) if call is not None else None
-            waits = spec is not None and (spec.slot is not None or spec.once is not None)
-            if not waits or start.tool_call_id in stored:
+            if start.tool_call_id in stored:
                 yield start
 
     def _late(self) -> None:

@@ -533,7 +533,7 @@ class Driver:
                 await self.tools()  # before the check: nothing may be awaited between it and the start
         if spec is not None and spec.once is not None and not await self._once.wait(call.id):
             return
-        if spec is not None and spec.slot is not None and not await self._slots.wait(call.id):
+        if self._slots.needs(call.id) and not await self._slots.wait(call.id):
             return
         breaker = tool_breaker_of(self, call)
         code = (self._preparation.known or {}).get(call.name)

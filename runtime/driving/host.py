@@ -36,6 +36,8 @@ class Host(msgspec.Struct, kw_only=True):
     """The time that a run waits for waiting children before it parks and frees its place; null: for ever."""
     public_url: str = ""
     """The address under which other systems reach `foldlog serve`, for the URLs of callbacks."""
+    limits: dict[str, int] = {}
+    """How many calls run at once in the namespace, by the names of the limits (`tool:NAME`, `mcp:SERVER`)."""
     policy: NamespacePolicy | None = None
     """The policy of runs that this process starts by itself; null for none."""
     agents: dict[str, Runnable] = {}

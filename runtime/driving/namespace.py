@@ -10,6 +10,7 @@ from ...eventlog.ports import Log
 from ..agents.agent import Agent
 from ..agents.config import AgentConfig, asks_for_approvals, shared_policy
 from ..agents.native_tools import denied
+from ..core.limits import check_limits
 from ..core.policy import joined
 from ..ports.plugins import installed, made
 from ..ports.runnable import Runnable
@@ -17,6 +18,15 @@ from ..shared.approved_calls import ApprovedCalls
 
 PROJECT = "foldlog.project"
 """The entry points that read tables of the project's configuration by their name."""
+
+
+def project_limits(given: Mapping[str, int] | None) -> dict[str, int]:
+    """Return the given limits, or those of the project's configuration. Raises `ConfigError`."""
+    if given is not None:
+        return check_limits(given, "limits")
+    reader = installed(PROJECT).get("default")
+    place, table = made(reader, "limits") if reader is not None else ("", {})
+    return check_limits(table, place) if table else {}
 
 
 class NamespacePolicy:

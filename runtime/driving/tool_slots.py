@@ -12,9 +12,10 @@ import contextlib
 from ...eventlog.errors import FoldlogError
 from ...projections.run_state import CallState, RunState
 from ..core.commands import ToolReturned
+from ..core.limits import limits_of
 from ..core.planning import STEP as PLANNER_STEP
 from ..journal.outages import through_outages
-from ..shared.deadlocks import call_slots_name
+from ..shared.deadlocks import call_slots_name, limit_name
 from ..shared.slots import Slots, WaitsForItself
 from .children import ParentDriver
 
@@ -27,7 +28,7 @@ class CallSlots:
 
     def __init__(self, driver: ParentDriver) -> None:
         self._driver = driver
-        self._slots: dict[str, Slots] = {}
+        self._slots: dict[str, list[Slots]] = {}
         self._taking: dict[str, asyncio.Task[bool]] = {}
         self._giving_back: set[asyncio.Task[None]] = set()
         self._claimed_at = 0
@@ -56,26 +57,31 @@ class CallSlots:
             await asyncio.wait(set(self._giving_back), timeout=GIVE_BACK_S)
 
     def _take(self, call_id: str) -> asyncio.Task[bool] | None:
-        slot = self._slot(call_id)
-        if slot is None:
-            return None
         if call_id not in self._taking:
-            host, journal = self._driver.host, self._driver.journal
-            name, since = call_slots_name(slot), self._claimed_at
-            slots = self._slots[call_id] = Slots(host, journal, name, 1, call=call_id, claimed_at=since)
-            taking = asyncio.create_task(self._taken(slots, slot, call_id))
+            needed = self._needed(call_id)
+            if not needed:
+                return None
+            host, journal, since = self._driver.host, self._driver.journal, self._claimed_at
+            slots = self._slots[call_id] = [
+                Slots(host, journal, name, size, call=call_id, claimed_at=since) for name, size in needed
+            ]
+            names = ", ".join(name.partition(":")[2] for name, _ in needed)
+            taking = asyncio.create_task(self._taken(slots, names, call_id))
             taking.add_done_callback(lambda _: self._driver.wake())
             self._taking[call_id] = taking
         return self._taking[call_id]
 
-    async def _taken(self, slots: Slots, slot: str, call_id: str) -> bool:
-        """Wait in line; a call that gives way in a deadlock fails, and is not retried."""
+    async def _taken(self, slots: list[Slots], slot: str, call_id: str) -> bool:
+        """Wait in each line in turn; a call that gives way in a deadlock fails, and is not retried."""
         try:
-            return await through_outages(self._driver.clock, slots.until_taken)
+            for each in slots:
+                if not await through_outages(self._driver.clock, each.until_taken):
+                    return False
         except WaitsForItself as error:
             await self._driver.children.settle(call_id)  # children of an unfinished attempt
             self._driver.post(self._without(call_id, slot, str(error)))
             return False
+        return True
 
     def _without(self, call_id: str, slot: str, why: str) -> ToolReturned:
         state, now = self._driver.state, self._driver.clock.now()
@@ -91,22 +97,32 @@ class CallSlots:
             slot_cycle=slot,
         )
 
-    def _slot(self, call_id: str) -> str | None:
+    def needs(self, call_id: str) -> bool:
+        """Return whether the call needs any slot before it starts."""
+        return bool(self._needed(call_id))
+
+    def _needed(self, call_id: str) -> list[tuple[str, int]]:
+        """Return the names and sizes of the slots that the call needs, in the order in which it takes them."""
         call = _call(self._driver.state, call_id)
         spec = self._driver.state.tools.get(call.name) if call is not None else None
-        return spec.slot if spec is not None else None
+        if spec is None:
+            return []
+        limits = self._driver.host.limits
+        found = [(limit_name(each), limits[each]) for each in limits_of(spec) if each in limits]
+        return [(call_slots_name(spec.slot), 1), *found] if spec.slot is not None else found
 
     def _give_back(self, call_id: str) -> None:
         task = asyncio.create_task(self._given_back(self._slots.pop(call_id), self._taking.pop(call_id)))
         self._giving_back.add(task)
         task.add_done_callback(self._giving_back.discard)
 
-    async def _given_back(self, slots: Slots, taking: asyncio.Task[bool]) -> None:
+    async def _given_back(self, slots: list[Slots], taking: asyncio.Task[bool]) -> None:
         taking.cancel()
         with contextlib.suppress(asyncio.CancelledError, FoldlogError):
             await taking
-        with contextlib.suppress(FoldlogError):
-            await through_outages(self._driver.clock, slots.give_back)
+        for each in reversed(slots):
+            with contextlib.suppress(FoldlogError):
+                await through_outages(self._driver.clock, each.give_back)
 
 
 def _call(state: RunState, call_id: str) -> CallState | None:

@@ -22,6 +22,7 @@ from ...eventlog.names import run_subject
 from ...eventlog.ports import Log
 from ...projections.run_state import RunState
 from ...projections.slots import next_in_line
+from ..core.limits import limits_of
 from ..journal.family import family_of
 from ..journal.journal import Journal
 
@@ -48,12 +49,21 @@ def call_slots_name(slot: str) -> str:
     return f"call:{slot}"
 
 
+def limit_name(limit: str) -> str:
+    """Return the name of the slots of a limit, such as `tool:print`."""
+    return f"limit:{limit}"
+
+
 def calls_that_need(state: RunState) -> Iterator[tuple[str, str]]:
-    """Yield the open calls of a run whose tools need a slot: the call's id, and the slot."""
+    """Yield the slots that the open calls of a run may need, by the tool's `slot` and by limits: the call, the name."""
     for call in () if state.over else (*state.calls.values(), *state.planning.calls.values()):
         spec = state.tools.get(call.name)
-        if call.result is None and spec is not None and spec.slot is not None:
-            yield call.id, spec.slot
+        if call.result is not None or spec is None:
+            continue
+        if spec.slot is not None:
+            yield call.id, call_slots_name(spec.slot)
+        for limit in limits_of(spec):
+            yield call.id, limit_name(limit)
 
 
 def stuck(name: str, held: Held) -> frozenset[Waiting]:
@@ -127,8 +137,7 @@ def _lines(journal: Journal) -> Iterator[tuple[str, str]]:
     state = journal.state
     if state.runnable and state.owner is None and journal.rules.runs_max is not None:
         yield "", slots_name(state.agent)
-    for call, slot in calls_that_need(state):
-        yield call, call_slots_name(slot)
+    yield from calls_that_need(state)
 
 
 def _needs(holder: SlotHolder, family: Mapping[str, Journal], run: str, call: str) -> bool:

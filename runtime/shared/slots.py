@@ -39,7 +39,7 @@ from ..journal.journal import Journal, following
 from ..journal.outages import REFUSALS_MAX, STALE_READ_S
 from ..journal.register import read_register, register_write
 from ..journal.timers import wakeup_for
-from .deadlocks import Search, call_slots_name, calls_that_need, slots_name
+from .deadlocks import Search, calls_that_need, slots_name
 
 CONFLICTS_MAX = 64
 """The most attempts at one change; each failed attempt means that another process changed the slots first."""
@@ -111,10 +111,10 @@ async def waiting_for(log: Log, state: RunState) -> PendingSlot | None:
 async def calls_in_line(log: Log, state: RunState) -> dict[str, str]:
     """Return the slots that open calls of a run wait for, by call id. Raises `LogUnavailable`."""
     found: dict[str, str] = {}
-    for call, slot in calls_that_need(state):
-        _head, now = await _read(log, call_slots_name(slot))
+    for call, slots in calls_that_need(state):
+        _head, now = await _read(log, slots)
         if any((each.run, each.call) == (state.run, call) for each in now.waiting):
-            found[call] = slot
+            found[call] = slots.partition(":")[2]
     return found
 
 

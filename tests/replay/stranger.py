@@ -79,7 +79,8 @@ class Reader:
         self.rows[run] = {
             "run_id": run, "root_id": commit["root"], "agent_path": path, "agent": path.split("/")[-1],
             "submitted_at": commit["at"], "kind": "", "session": None, "executor": "local", "metadata": {},
-            "lane": None, "trigger": None, "parent": None, "forked_from": None, "forked_at": None, "user": None, "worker": "", "epoch": 0,
+            "lane": None, "trigger": None,
+            "parent": None, "forked_from": None, "forked_at": None, "user": None, "worker": "", "epoch": 0,
             "status": "queued", "reason": "", "waiting_for": None, "steps": 0,
             "usage": dict.fromkeys(USAGE, 0), "cost_usd": "0", "error": "", "error_type": "",
         }  # fmt: skip

@@ -133,6 +133,7 @@ class Place:
     def __init__(self, log: Log, executor: str, stack: contextlib.AsyncExitStack) -> None:
         self.log, self.executor, self._stack = log, executor, stack
         self.registry = Registry()
+        self.limits: dict[str, int] = {}
         self.runtime: Runtime
         self.workers: list[tuple[Worker, asyncio.Task[None]]] = []
         self._started: dict[str, RunHandle[Any]] = {}
@@ -143,7 +144,7 @@ class Place:
         """Open a runtime over these agents; for the durable executor with workers that serve them."""
         self.registry = Registry(agents=agents, **registered)
         self.runtime = await self._stack.enter_async_context(
-            Runtime.open(log=self.log, registry=self.registry, lease_s=lease_s)
+            Runtime.open(log=self.log, registry=self.registry, lease_s=lease_s, limits=self.limits)
         )
         for number in range(workers if self.executor == "durable" else 0):
             await self.add_worker(f"worker-{number}", lease_s=lease_s)
@@ -157,6 +158,7 @@ class Place:
             worker=name,
             lease_s=lease_s,
             snapshot_events=SNAPSHOT_EVENTS,
+            limits=self.limits,
         )
         worker = Worker(host, grace_s=10.0, park_after_s=park_after_s)
         task = asyncio.create_task(worker.serve())

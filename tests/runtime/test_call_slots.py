@@ -12,7 +12,8 @@ from foldlog.adapters.runners import DirectRunner
 from foldlog.eventlog import ConfigError
 from foldlog.eventlog.events import ChildStarted, ToolEffect, ToolResult
 from foldlog.eventlog.names import slots_subject
-from foldlog.runtime import Agent, ToolContext, tool
+from foldlog.replay import load_trace, replay
+from foldlog.runtime import Agent, Runtime, ToolContext, tool
 from foldlog.runtime.journal.journal import following
 from foldlog.runtime.shared.deadlocks import call_slots_name
 
@@ -186,3 +187,57 @@ def test_what_changes_a_workspace_needs_its_slot_and_what_reads_it_does_not(tmp_
 def test_a_slot_has_a_name() -> None:
     with pytest.raises(ConfigError, match="slot"):
         tool(name="use", slot="")(lambda: None)
+
+
+async def test_no_more_calls_of_a_tool_run_at_once_than_its_limit(place: Place, script: Script) -> None:
+    press = Press()
+
+    @tool(effect="unsafe")
+    async def stamp(what: str) -> str:
+        """Stamp."""
+        press.using += 1
+        press.used += 1
+        press.most = max(press.most, press.using)
+        if press.using == 2:
+            press.begun.set()
+        await press.gate.wait()
+        press.using -= 1
+        return what
+
+    asked = calls(*[call("stamp", f"c{n}", what=str(n)) for n in range(3)])
+    agent = Agent("printer", model=script(asked, says("done")), tools=[stamp])
+    place.limits = {"tool:stamp": 2}
+    await place.open(agent, workers=2)
+    runs = [await place.start(agent, f"job {n}") for n in range(2)]
+    await asyncio.wait_for(press.begun.wait(), 30)
+    waiting: set[str] = set()
+    async with asyncio.timeout(30):
+        while len(waiting) < 4:
+            found = [each for run in runs for each in (await run.pending()).calls]
+            waiting = {
+                f"{each.tool_call_id}-{n}" for n, each in enumerate(found) if each.slot == "tool:stamp"
+            }
+            await asyncio.sleep(0.01)
+    assert press.most == 2
+    press.gate.set()
+    for run in runs:
+        await run.result(timeout_s=30)
+    assert (press.most, press.used) == (2, 6)
+    for run in runs:
+        assert replay(await load_trace(place.log, run.run_id)).agrees
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ({"provider:openai": 2}, '\'provider:openai\' is no limit; write "tool:NAME" or "mcp:SERVER"'),
+        ({"tool:": 2}, "'tool:' is no limit"),
+        ({"tool:x": 0}, "the limit of 'tool:x' must be 1 to 10,000, not 0"),
+        ({"tool:x": True}, "the limit of 'tool:x' must be 1 to 10,000, not True"),
+    ],
+)
+async def test_a_wrong_limit_is_refused_by_its_name(limits: dict[str, int], told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        async with Runtime.open("memory://", limits=limits):
+            pass
+    assert told in str(refused.value)

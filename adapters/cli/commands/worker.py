@@ -79,7 +79,7 @@ async def _work(
     from ....eventlog.names import check_name
     from ....runtime import Worker
     from ....runtime.driving.host import Host, public_url_setting
-    from ....runtime.driving.namespace import NamespacePolicy
+    from ....runtime.driving.namespace import NamespacePolicy, project_limits
     from ....runtime.journal.snapshots import snapshot_setting
     from ....runtime.opening import open_log
     from ..loading import load_registry
@@ -102,6 +102,7 @@ async def _work(
             lease_s=lease_s,
             snapshot_events=snapshot_setting(),
             public_url=public_url_setting(),
+            limits=project_limits(None),
             policy=NamespacePolicy(log, None),
         )
         serving = Worker(host, concurrency=concurrency, grace_s=grace_s)
