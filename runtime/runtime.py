@@ -34,8 +34,6 @@ from .agents.kinds import runnable_of
 from .agents.loop import RalphLoop
 from .agents.overrides import overridden
 from .agents.registry import Registry
-from .archived import archived, opened_copy, read_copy
-from .burying.family import tombstone_of
 from .burying.options import EraseOptions, erase
 from .core.answers import given_arguments, given_json
 from .core.commands import AnswerCallback, Resolve
@@ -405,6 +403,8 @@ class Runtime:
 
     async def _copy_of(self, run_id: str) -> StoredRuns | None:
         """Return the copy of a run that was archived; null for any other run."""
+        from .archived import archived, read_copy
+
         subject = await self._subject_of(run_id) or await self._below_a_tombstone(run_id)
         tombstone = await archived(self.log, subject) if subject is not None else None
         return await read_copy(tombstone, run_id) if tombstone is not None else None
@@ -604,6 +604,8 @@ class Runtime:
 
     async def place(self, run_id: str) -> tuple[Namespace, Subject]:
         """Return where to read the run: here, or from the copy of an archived one. Raises `RunNotFound`, `RunGone`."""
+        from .archived import archived, opened_copy
+
         found = await self._subject_of(run_id)
         subject = found or await self._below_a_tombstone(run_id)
         tombstone = await archived(self.log, subject) if subject is not None else None
@@ -613,6 +615,8 @@ class Runtime:
 
     async def _below_a_tombstone(self, run_id: str) -> Subject | None:
         """Return the subject of a run below a root that was erased: the id of a child begins with that of its root."""
+        from .burying.family import tombstone_of
+
         begin, _, below = run_id.rpartition("_")
         for row in await (await self.index()).runs_named(begin) if begin and below else ():
             tombstone = await tombstone_of(self.log, run_subject(row.shard, row.root_id, row.root_id))
