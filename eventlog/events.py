@@ -506,6 +506,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fired_at: float | None = None
     request_id: str = ""
     traceparent: str = ""
+    depth: int = 0
+    """The number of hooks on the ends of runs, in a row, that led here."""
 
     @property
     def ids(self) -> dict[str, str | int]:
@@ -515,7 +517,9 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def handed_down(self) -> Trigger:
         """Return the trigger of a child run."""
-        return Trigger(kind="child", request_id=self.request_id, traceparent=self.traceparent)
+        return Trigger(
+            kind="child", request_id=self.request_id, traceparent=self.traceparent, depth=self.depth
+        )
 
 
 class Submitted(EventFields, frozen=True, kw_only=True, tag="submitted"):
@@ -1182,6 +1186,14 @@ class Buried(EventFields, frozen=True, kw_only=True, tag="buried"):
     key: str = ""
 
 
+class HookAdvanced(EventFields, frozen=True, kw_only=True, tag="hook_advanced"):
+    """A hook on the ends of runs has looked at all commits of its shard up to `position`; 0: up to this very event."""
+
+    type: ClassVar[Literal["hook_advanced"]] = "hook_advanced"
+    name: str
+    position: int = 0
+
+
 class Unknown(EventFields, frozen=True, kw_only=True, tag="unknown"):
     """An event of a newer writer: kept as it is, never interpreted."""
 
@@ -1261,6 +1273,7 @@ Engine = (
     | OnceUpdated
     | SlotsUpdated
     | ScheduleUpdated
+    | HookAdvanced
     | Buried
 )
 Draft = TextReset | ToolCallDelta

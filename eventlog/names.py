@@ -103,6 +103,11 @@ def once_subject(scope: str, key: str, shards: int) -> Subject:
     return Subject(shard_of(name, shards), "once", "", name[:32])
 
 
+def hook_subject(shard: int, name: str) -> Subject:
+    """Return the subject that records how far a hook has followed a shard."""
+    return Subject(shard, "hook", "", digest_of(name)[:32])
+
+
 def subject_token(subject: Subject) -> str:
     """Return the subject as dotted text without namespace and shard: `run.<root>.<run>`, or its kind and id."""
     return f"run.{subject.root}.{subject.id}" if subject.kind == "run" else f"{subject.kind}.{subject.id}"

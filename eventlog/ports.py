@@ -26,8 +26,9 @@ COMMIT_BYTES_MAX = 900 * 1024
 """The largest size of an encoded commit: below the server's default for a message, with room for headers."""
 
 
-RegisterKind = Literal["lane", "key", "breaker", "slots", "policy", "sched", "once"]
-"""A lane's queue, the run of a key, a breaker, the slots of a name, approved calls, a schedule, the call of a key."""
+RegisterKind = Literal["lane", "key", "breaker", "slots", "policy", "sched", "once", "hook"]
+"""A lane's queue, the run of a key, a breaker, the slots of a name, approved calls, a schedule, the call of a key,
+or how far a hook has followed a shard."""
 
 
 class Subject(msgspec.Struct, frozen=True, order=True):
@@ -54,7 +55,7 @@ class Shard(msgspec.Struct, frozen=True):
 
 Selector = Subject | Family | Shard
 
-REGISTERS: tuple[RegisterKind, ...] = ("key", "breaker", "slots", "policy", "sched", "once")
+REGISTERS: tuple[RegisterKind, ...] = ("key", "breaker", "slots", "policy", "sched", "once", "hook")
 """The registers whose last commit is their whole value; of a lane it is the queue alone."""
 
 

@@ -33,6 +33,7 @@ if typing.TYPE_CHECKING:
     from .tools.decorator import tool
     from .tools.run_context import RunContext
     from .tools.verified import postcondition
+    from .triggers.event_hooks import EventHook
     from .triggers.schedule import Schedule
     from .triggers.schedules import ScheduleRow
 
@@ -45,6 +46,7 @@ __all__ = [
     "ChildFailed",
     "Custom",
     "DurableExecutor",
+    "EventHook",
     "Evidence",
     "Executor",
     "File",
@@ -89,6 +91,7 @@ _LOADED_LATER = {
     "CAPABILITIES": "ports.executor",
     "ChildFailed": "ports.tools",
     "DurableExecutor": "executors.durable",
+    "EventHook": "triggers.event_hooks",
     "Evidence": "ports.evidence",
     "Executor": "ports.executor",
     "File": "ports.files",

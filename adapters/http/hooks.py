@@ -78,6 +78,9 @@ class Hook(msgspec.Struct, frozen=True):
 def hook_tables(given: Mapping[str, Mapping[str, Any]] | None = None) -> Tables:
     """Return the given tables, or those of the project's configuration, by their names. Raises `ConfigError`."""
     found = project_tables("hooks") if given is None else Tables("[hooks", dict(given))
+    on_ends = [name for name, table in found.tables.items() if isinstance(table, dict) and "on" in table]
+    for name in on_ends:  # workers follow those
+        del found.tables[name]
     for name in found.tables:
         if not HOOK_NAME.fullmatch(name):
             raise ConfigError(f"{found.where(name)}: a hook is named by letters, digits, '-' and '_'")

@@ -102,6 +102,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.OnceUpdated: _no_change,
     events.SlotsUpdated: _no_change,
     events.ScheduleUpdated: _no_change,
+    events.HookAdvanced: _no_change,
     events.Buried: _no_change,
 }
 """The fold of each event type. The time of the event's commit is the state's `updated_at`."""

@@ -20,8 +20,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Mapping
-from typing import Literal, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
@@ -49,6 +49,9 @@ from ..shared.slots import SLOT_TIMER, give_up, slots_of
 from ..triggers.firing import Firing
 from .lacking import lacking
 from .starting import WorkerStarter
+
+if TYPE_CHECKING:
+    from ..triggers.event_hooks import EventHook
 
 logger = logging.getLogger("foldlog.worker")
 
@@ -93,11 +96,13 @@ class Worker:
         concurrency: int = 100,
         grace_s: float = 30.0,
         park_after_s: float | None = PARK_AFTER_S,
+        hooks: Sequence[EventHook] = (),
     ) -> None:
         host = msgspec.structs.replace(host, park_after_s=park_after_s)
         self._host, self._log = host, host.log
         self._keeper = LeaseKeeper(host)
         self._schedules = Firing(host.log, WorkerStarter(host))
+        self._hooks = _followed(host, hooks)
         self._room = asyncio.Semaphore(concurrency)
         self._grace_s = grace_s
         self._handling: set[asyncio.Task[None]] = set()
@@ -127,13 +132,14 @@ class Worker:
         leases = self._log.leases
         async with leases.presence(self._host.worker, agents), leases.deaths() as deaths:
             redelivering = asyncio.create_task(self._redeliver(deaths))
+            following = asyncio.create_task(self._hooks())
             try:
                 async with self._log.wakeups.pull(agents) as deliveries:
                     self._pulling = True
                     await self._receive(deliveries)
                     await self._drain()
             finally:
-                left = [redelivering, *self._handling]
+                left = [redelivering, following, *self._handling]
                 for task in left:
                     task.cancel()
                 await asyncio.gather(*left, return_exceptions=True)
@@ -396,3 +402,17 @@ async def _or_buried(log: Log, wakeup: Wakeup, judging: Awaitable[Settlement]) -
 
         await see_burial_through(log, wakeup)
         return "ack", 0.0
+
+
+def _followed(host: Host, hooks: Sequence[EventHook]) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Return what follows the hooks whose agents this process serves. Raises `ConfigError`."""
+
+    async def nothing() -> None:
+        """Follow nothing: most workers have no hooks."""
+
+    if not hooks:
+        return nothing
+    from ..triggers.event_hooks import HookFollower, checked_hooks
+
+    served = [ready for ready in checked_hooks(hooks) if host.registry.serves(ready.hook.agent)]
+    return HookFollower(host.log, WorkerStarter(host), served).run

@@ -26,6 +26,7 @@ from ...eventlog.events import (
     Error,
     Evaluated,
     FileMade,
+    HookAdvanced,
     KeyRecorded,
     KnowledgeFound,
     LaneUpdated,
@@ -136,5 +137,5 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
             return "driving"
         case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated():  # not of a run
             return "driving"
-        case PolicyUpdated() | OnceUpdated() | ScheduleUpdated() | Buried():
+        case PolicyUpdated() | OnceUpdated() | ScheduleUpdated() | HookAdvanced() | Buried():
             return "driving"

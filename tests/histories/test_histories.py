@@ -35,6 +35,7 @@ NOT_YET = {
 # Of other subjects than runs.
 ELSEWHERE = {
     "breaker_updated",
+    "hook_advanced",
     "key_recorded",
     "lane_updated",
     "once_updated",

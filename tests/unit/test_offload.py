@@ -253,7 +253,8 @@ STAY_WHOLE = {
     "token_issued token_revoked offloaded ralph_stop wait_started signal_dropped",
     "refused with an error to the sender": "submitted message_queued approval_resolved tools_refresh_requested "
     "mcp_progress evaluated ralph_iteration output_rejected key_recorded buried",
-    "cut by its writer": "lane_updated breaker_updated slots_updated policy_updated once_updated schedule_updated",
+    "cut by its writer": "lane_updated breaker_updated slots_updated policy_updated once_updated schedule_updated "
+    "hook_advanced",
 }
 """Events that are never stored elsewhere, by the reason."""
 

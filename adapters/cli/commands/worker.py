@@ -82,6 +82,7 @@ async def _work(
     from ....runtime.driving.namespace import NamespacePolicy, project_limits
     from ....runtime.journal.snapshots import snapshot_setting
     from ....runtime.opening import open_log
+    from ...configuration.event_hooks import load_event_hooks
     from ..loading import load_registry
     from ..loops import interruption
     from ..output.records import announcer, show_logs
@@ -105,7 +106,8 @@ async def _work(
             limits=project_limits(None),
             policy=NamespacePolicy(log, None),
         )
-        serving = Worker(host, concurrency=concurrency, grace_s=grace_s)
+        hooks = load_event_hooks()
+        serving = Worker(host, concurrency=concurrency, grace_s=grace_s, hooks=hooks)
         with interruption() as interrupted:
             stopping = asyncio.create_task(_stop(serving, interrupted, say))
             try:
