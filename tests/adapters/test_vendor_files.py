@@ -42,7 +42,7 @@ PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (1024).to_bytes(4, "big") * 2 + bytes(9
         ("mistral", "codestral-latest", ["application/json"], ["image/png"]),
         ("groq", "meta-llama/llama-4-scout", ["image/png"], ["application/pdf"]),
         ("groq", "llama-3.3-70b-versatile", [], ["image/png"]),
-        ("cohere", "command-a-vision-07-2025", ["image/png"], ["application/pdf"]),
+        ("cohere", "command-a-vision-07-2025", ["text/plain"], ["image/png", "application/pdf"]),
         ("cohere", "command-r-plus", [], ["image/png"]),
         ("xai", "grok-4", ["image/jpeg"], ["audio/wav"]),
         ("xai", "grok-3", [], ["image/jpeg"]),

@@ -48,7 +48,7 @@ _REFUSES: Final[dict[str, Callable[[str, str], bool]]] = {
     "anthropic": _anthropic,
     "google": lambda _, media_type: media_type not in _GEMINI and not media_type.startswith(_GEMINI_SOUNDS),
     "bedrock": _bedrock,
-    "cohere": _pictures(lambda model: "vision" in model or "command" not in model),
+    "cohere": lambda _model, _media_type: True,  # the library sends it none
     "groq": _pictures(lambda model: re.match(r"llama-?3|gpt-oss|openai/gpt-oss|gemma", model) is None),
     "mistral": lambda model, media_type: (
         media_type not in _COMMON | _PDF or _MISTRAL_BLIND.search(model) is not None

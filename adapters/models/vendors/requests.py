@@ -31,7 +31,9 @@ def history(request: ModelRequest, system: str, files: Files, vendor: Vendor) ->
     `InvalidRequest` for a file with a URL that the vendor does not fetch by itself.
     """
     own = vendor.makes_files
-    shown = request.messages if own else with_files_behind(request.messages, in_results=True)
+    shown = (
+        request.messages if own else with_files_behind(request.messages, in_results=vendor.files_in_results)
+    )
     build = _Turns(request, system, files, vendor.fetches)
     turns: list[pai.ModelMessage] = []
     for is_answer, group in groupby(shown, key=lambda message: message.role == "assistant"):

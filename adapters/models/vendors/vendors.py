@@ -35,9 +35,10 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     `url_env` overrides `url`; a vendor without `url` has no HTTP address of its own. `url_types` are the media types
     that the vendor fetches by itself if it gets a URL. `unknown` names the settings that it has no word for, and
     `marks` says that its cache wants marks. `native` are the native tools that it has, each with its options.
-    `makes_files`: it takes back the files that its models made. `inline_bytes_max` is how many bytes of files it takes
-    in a request, and `upload` puts a file into its file API, over one of the library's models. `max_retries`: the
-    library takes the number of the SDK's retries with each request.
+    `makes_files`: it takes back the files that its models made. `files_in_results`: the library sends the files of
+    tools with their results, or behind them. `inline_bytes_max` is how many bytes of files it takes in a request, and
+    `upload` puts a file into its file API, over one of the library's models. `max_retries`: the library takes the
+    number of the SDK's retries with each request.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     marks: bool = False
     native: dict[str, frozenset[str]] = {}
     makes_files: bool = False
+    files_in_results: bool = True
     inline_bytes_max: int | None = None
     upload: Callable[[Any, FilePart, bytes], Awaitable[str]] | None = None
     key_optional: bool = False
@@ -367,6 +369,7 @@ VENDORS: dict[str, Vendor] = {
             modules=("pydantic_ai.models.cohere",),
             keys=("CO_API_KEY",),
             url="https://api.cohere.com",
+            files_in_results=False,
             inline_bytes_max=15_000_000,
             url_env="CO_BASE_URL",
             unknown=frozenset({"extra_body", "headers", "parallel_tool_calls", "service_tier", "verbosity"}),
