@@ -30,7 +30,12 @@ async def opened(
     from .output.records import show_logs
 
     show_logs(form=log_format)
-    async with Runtime.open(settings.server, namespace=settings.namespace, registry=registry) as runtime:
+    async with Runtime.open(
+        settings.server,
+        namespace=settings.namespace,
+        registry=registry,
+        limits={} if registry is None else None,
+    ) as runtime:  # one that drives nothing needs no limits, and a wrong one is no reason not to read
         yield runtime
 
 
