@@ -22,6 +22,7 @@ from .commands import (
     doctor,
     events,
     fork,
+    jobs,
     knowledge,
     log,
     mcp,
@@ -208,6 +209,7 @@ app.command("worker")(worker.worker)
 app.command("serve")(serve.serve)
 app.add_typer(agents.app, name="agents")
 app.add_typer(runs.app, name="runs")
+app.add_typer(jobs.app, name="jobs")
 app.add_typer(schedules.app, name="schedules")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(archive.app, name="archive")

@@ -62,3 +62,16 @@ def test_a_run_is_retried_in_this_process_and_from_where_it_failed(project: Proj
     assert onward.document["retry"] == "one-retry1"
     waiting = project.run("runs", "list", "--waiting-for", "approval", "--json").document
     assert waiting == []
+
+
+def test_a_run_and_its_retries_are_one_job_in_the_state_of_the_last(project: Project) -> None:
+    fail(project, "one", "two")
+    retry = project.run("runs", "retry", "one", "project_agents:registry", "--json").document["retry"]
+    jobs = {each["job_id"]: each for each in project.run("jobs", "list", "--json").document}
+    assert {name: len(job["runs"]) for name, job in jobs.items()} == {"one": 2, "two": 1}
+    for name in ("one", retry):
+        shown = project.run("jobs", "show", name, "--json").document
+        assert [run["run_id"] for run in shown["runs"]] == ["one", retry]
+    assert project.run("jobs", "list", "--status", "completed").err == "no jobs\n"
+    assert "is error, started by cli" in project.run("jobs", "show", "two").out
+    assert project.run("jobs", "show", "nowhere").code == 1
