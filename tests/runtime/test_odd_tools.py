@@ -64,7 +64,10 @@ ENDS: list[tuple[Callable[[ToolContext], Any], str]] = [
     (fails(ToolFailed("odd", result=Unstorable())), "odd"),
     (lambda context: context.memo(5, dict), "the name of a memo must be text, not 5"),  # type: ignore[arg-type] # as above
     (lambda context: context.run("agent", "x"), "only agents, swarms and loops can be run, not a str"),  # type: ignore[arg-type]
-    (lambda context: context.run(Agent("child"), 5), "the input of a child run must be text, not 5"),  # type: ignore[arg-type]
+    (
+        lambda context: context.run(Agent("child"), 5),
+        "the input of a child run: content must be a text, a File, or a list of texts and Files, not 5",
+    ),  # type: ignore[arg-type]
     (lambda context: context.ask(5), "a question must be text, not 5"),  # type: ignore[arg-type] # as above
     (lambda context: context.ask("?", 5), "the form of a question must be a JSON Schema, not 5"),  # type: ignore[arg-type]
     (lambda context: context.ask("?", name=5), "the name of a question must be text, not 5"),  # type: ignore[arg-type]
