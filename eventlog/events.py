@@ -74,6 +74,8 @@ class ToolSchema(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Json]
 
 
+OnTimeout = Literal["error", "partial"]
+"""What a call that timed out gives the model: an error, or its last partial result if there is one."""
 OnError = Literal["doubt", "report"]
 """The handling of an unsafe call whose attempt ended with an unknown outcome."""
 
@@ -94,6 +96,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parameters: dict[str, Json]
     effect: ToolEffect = "unsafe"
     on_error: OnError = "doubt"
+    on_timeout: OnTimeout = "error"
     lock: str | None = "run"
     exclusive: bool = False
     timeout_s: float | None = 60.0
@@ -247,6 +250,14 @@ class McpProgress(EventFields, frozen=True, kw_only=True, tag="mcp_progress"):
     progress: int | float
     total: int | float | None = None
     message: str = ""
+
+
+class ToolPartial(EventFields, frozen=True, kw_only=True, tag="tool_partial"):
+    """A running call reports what it has so far; the last report of a call counts."""
+
+    type: ClassVar[Literal["tool_partial"]] = "tool_partial"
+    tool_name: str
+    value: Json = None
 
 
 class ToolResult(EventFields, frozen=True, kw_only=True, tag="tool_result"):
@@ -1211,6 +1222,7 @@ Observable = (
     | Usage
     | ToolCall
     | McpProgress
+    | ToolPartial
     | ToolResult
     | ApprovalRequested
     | ApprovalResolved
@@ -1285,6 +1297,7 @@ StreamEvent = (
     | FileMade
     | ToolCall
     | McpProgress
+    | ToolPartial
     | ApprovalRequested
     | ApprovalResolved
     | WaitStarted

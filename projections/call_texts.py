@@ -95,7 +95,13 @@ def answer_text(result: ToolResult | None) -> str:
         return f"error: {result.error}"
     text = result_text(result.result, in_parts=result.in_parts)
     offloaded = result.metadata.get(OFFLOADED)
-    return shortened(text, offloaded) if isinstance(offloaded, str) else text
+    shown = shortened(text, offloaded) if isinstance(offloaded, str) else text
+    return f"{shown}\n{PARTIAL_NOTE}" if PARTIAL in result.metadata else shown
+
+
+PARTIAL = "partial"
+"""The key in a result's metadata under which the number of the partial result is that replaces a whole one."""
+PARTIAL_NOTE = "[partial: the call timed out before it was done]"
 
 
 def result_text(result: object, *, in_parts: bool = False) -> str:

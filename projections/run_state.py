@@ -124,6 +124,9 @@ class CallState(msgspec.Struct):
     retry_at: float | None = None
     emitted: int = 0
     """The number of the call's stored events; a repeated attempt skips as many (R21)."""
+    partials: int = 0
+    """The number of partial results that the call has reported; `partial` is the last one."""
+    partial: Any = None
     marks: dict[str, tuple[int, int]] = {}
     """The numbers of events and children when a memoized part was done or a question asked: a repeated attempt that
     skips the part continues from these numbers."""

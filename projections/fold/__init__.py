@@ -73,6 +73,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.Memoized: calls.keep_part,
     events.McpProgress: calls.count_event,
     events.Custom: calls.count_event,
+    events.ToolPartial: calls.keep_partial,
     events.ResultRecorded: calls.keep_recorded,
     events.WaitStarted: waits.start_wait,
     events.WaitEnded: waits.end_wait,

@@ -17,6 +17,7 @@ from ...eventlog.events import (
     TokenRevoked,
     ToolAttemptFailed,
     ToolCall,
+    ToolPartial,
     ToolResult,
     ToolStarted,
 )
@@ -92,6 +93,13 @@ def keep_part(state: RunState, event: Memoized) -> None:
 def count_event(state: RunState, event: McpProgress | Custom) -> None:
     """Count an event that the call has emitted."""
     count_emitted(state, event.tool_call_id)
+
+
+def keep_partial(state: RunState, event: ToolPartial) -> None:
+    """Count the event, and keep the call's newest partial result."""
+    count_emitted(state, event.tool_call_id)
+    call = in_call(state, event.tool_call_id)
+    call.partials, call.partial = call.partials + 1, event.value
 
 
 def keep_recorded(state: RunState, event: ResultRecorded) -> None:

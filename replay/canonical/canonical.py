@@ -35,8 +35,10 @@ from ...eventlog.events import (
     Step,
     Text,
     ToolCall,
+    ToolPartial,
     ToolResult,
 )
+from ...projections.call_texts import result_text
 from ..traces.trace import Trace
 from .structure import IGNORABLE, Ignored, Placed, Strand, are_concurrent, place
 
@@ -225,7 +227,7 @@ def label_of(event: Event) -> str:
     return f"{event.type}({words})" if words else event.type
 
 
-def _words(event: Event) -> str:  # noqa: C901 - one line for each family
+def _words(event: Event) -> str:  # noqa: C901, PLR0912 - one line for each family
     match event:
         case Status():
             return ", ".join(filter(None, (event.status, event.reason)))
@@ -239,6 +241,8 @@ def _words(event: Event) -> str:  # noqa: C901 - one line for each family
             return event.tool_name
         case McpProgress():
             return f"{event.progress}/{event.total}" if event.total is not None else f"{event.progress}"
+        case ToolPartial():
+            return label_text(result_text(event.value))
         case ToolResult():
             return str(event.metadata.get("status", "success" if event.success else "error"))
         case ApprovalRequested():

@@ -38,6 +38,7 @@ from ...eventlog.events import (
     Submitted,
     Text,
     ToolCall,
+    ToolPartial,
     ToolResult,
     Usage,
     WaitEnded,
@@ -87,6 +88,7 @@ _CALL_FAMILIES = (
     WaitEnded,
     McpProgress,
     Custom,
+    ToolPartial,
     ToolResult,
 )
 _CHILD_FAMILIES = (ChildStarted, ChildFinished)

@@ -50,6 +50,7 @@ from ...eventlog.events import (
     is_by_provider,
     is_terminal,
 )
+from ...projections.call_texts import PARTIAL
 from ...projections.fold.waits import channel
 from ..canonical.canonical import label_of
 from ..traces.trace import Trace
@@ -544,6 +545,19 @@ def _r26(facts: RunFacts, event: Event) -> Iterator[Finding]:
                 )
 
 
+def _r39(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """A partial result that replaces a whole one is the last that its call reported."""
+    call = facts.calls.get(event.tool_call_id or "")
+    if call is None or not isinstance(event, ToolResult) or PARTIAL not in event.metadata:
+        return
+    if not call.partials or event.metadata[PARTIAL] != call.partials:
+        number = event.metadata[PARTIAL]
+        yield (
+            f"the result of call {event.tool_call_id} is its partial result {number}, of {call.partials}",
+            call.revision,
+        )
+
+
 def _r33(facts: RunFacts, event: Event) -> Iterator[Finding]:
     """A call that its ruling denies never runs, and nobody is asked about it."""
     call = facts.calls.get(event.tool_call_id or "")
@@ -642,5 +656,6 @@ _RULES: tuple[tuple[str, Check], ...] = (
     ("R13", _not_forwarded(_r13)),
     ("R26", _not_forwarded(_r26)),
     ("R33", _not_forwarded(_r33)),
+    ("R39", _not_forwarded(_r39)),
     ("R27", _not_forwarded(_r27)),
 )

@@ -36,6 +36,7 @@ from ...eventlog.events import (
     Text,
     ToolAttemptFailed,
     ToolCall,
+    ToolPartial,
     ToolResult,
     ToolStarted,
     Usage,
@@ -54,6 +55,7 @@ CALL_FAMILIES = (
     WaitEnded,
     McpProgress,
     Custom,
+    ToolPartial,
     ToolResult,
 )
 """Events that belong to the tool call that they name, if any; so do forwarded and child events."""
@@ -77,6 +79,8 @@ class CallFacts:
         self.started: int | None = None
         """The start of an unsafe attempt whose outcome is still unknown."""
         self.result: int | None = None
+        self.partials = 0
+        """The number of partial results that it has reported."""
         self.denied = False
         """True if the ruling that the call carries denies it."""
 
@@ -198,6 +202,9 @@ class RunFacts:
                 self.waits[event.tool_call_id or ""] = event, revision
             case WaitEnded():
                 self._fold_wait_end(event, revision)
+            case ToolPartial():
+                if (call := self.calls.get(event.tool_call_id or "")) is not None:
+                    call.partials += 1
             case ToolResult():
                 self._fold_result(event, revision)
             case MessageInjected():

@@ -21,6 +21,7 @@ from ...eventlog.events import (
     Text,
     TextReset,
     ToolCallDelta,
+    ToolPartial,
     Usage,
     is_terminal,
 )
@@ -62,7 +63,7 @@ class LiveReader:
         async for event in stream:
             self.shown.append(event)
             path = self._paths.setdefault(event.run_id, event.agent_path)
-            if isinstance(event, McpProgress | Custom) or len(event.agent_path) > len(path):
+            if isinstance(event, McpProgress | Custom | ToolPartial) or len(event.agent_path) > len(path):
                 self._emitted[event.run_id, event.tool_call_id or ""] += 1
                 self._news.set()
         self._at_end.set()

@@ -53,6 +53,7 @@ from ...eventlog.events import (
     TokenRevoked,
     ToolAttemptFailed,
     ToolCall,
+    ToolPartial,
     ToolResult,
     ToolsRefreshFailed,
     ToolsRefreshRequested,
@@ -62,7 +63,7 @@ from ...eventlog.events import (
     is_by_provider,
 )
 from ...eventlog.parts import FilePart
-from ...projections.call_texts import made_file
+from ...projections.call_texts import PARTIAL, made_file
 from ...projections.messages import CallRequest, canonical_json
 from ...projections.run_state import CallState, RunState
 from ...runtime.core.approvals import APPROVAL_TIMER
@@ -126,7 +127,7 @@ class Failed(msgspec.Struct, frozen=True):
 def command_of(state: RunState, events: Sequence[Event], now: float) -> Command | Failed | None:  # noqa: C901, PLR0912
     """Return the command whose outcome begins with `events[0]`; None if the core decided it without one."""
     event = events[0]
-    if event.agent_path or isinstance(event, (McpProgress, Custom)):
+    if event.agent_path or isinstance(event, (McpProgress, Custom, ToolPartial)):
         return _emitted(state, event)
     match event:
         case Claimed():
@@ -444,12 +445,13 @@ def _returned(state: RunState, event: ToolResult) -> ToolReturned | None:
     settled = "recorded_from" in event.metadata or (call is not None and _is_settled_by_the_core(state, call))
     if settled or status not in {"success", "error", "timed_out", "aborted"}:
         return None
+    timed_out = PARTIAL in event.metadata
     return ToolReturned(
         step=event.step or 0,
         call_id=event.tool_call_id or "",
         attempt=int(event.metadata.get("attempt", 0)),
-        status=status,
-        result=event.result,
+        status="timed_out" if timed_out else status,
+        result=None if timed_out else event.result,
         in_parts=event.in_parts,
         error=event.error,
         started_at=float(event.metadata.get("started_at", 0.0)),

@@ -40,6 +40,7 @@ from ...eventlog.events import (
     StoredEvent,
     Submitted,
     ToolCall,
+    ToolPartial,
     ToolResult,
     ToolSpec,
     ToolStarted,
@@ -183,6 +184,7 @@ def as_decided(stored: Event, read: Event) -> Event:
         (
             MemoryHydrated,
             KnowledgeFound,
+            ToolPartial,
             ToolResult,
             Custom,
             LateOutcome,

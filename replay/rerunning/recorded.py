@@ -32,6 +32,7 @@ from ...eventlog.events import (
     Event,
     McpProgress,
     TokenUsage,
+    ToolPartial,
     ToolResult,
     ToolSpec,
     WaitStarted,
@@ -40,6 +41,7 @@ from ...eventlog.files import read_regular
 from ...eventlog.memory import MemoryLog
 from ...eventlog.names import new_run_id, run_subject
 from ...eventlog.ports import Log
+from ...projections.call_texts import PARTIAL
 from ...projections.messages import Message, canonical_json, chain
 from ...runtime import Agent, Registry
 from ...runtime.agents.config import python_tool_names
@@ -379,6 +381,8 @@ class RecordedTool:
             await context.run(self._recording.runnable(child), child.input)
 
     def _returned(self, result: ToolResult, context: Any) -> Any:
+        if PARTIAL in result.metadata:
+            raise ToolTimedOut(0.0)
         evidence = result.metadata.get("evidence", ())
         context.evidence += [msgspec.convert(each, ArtifactRef) for each in evidence]
         if result.success or "postcondition" in result.metadata:  # a postcondition reports its own failure
@@ -410,7 +414,7 @@ class RecordedTool:
                 context.emit(msgspec.structs.replace(event, agent_path=inner))
             case McpProgress(tool_name=name) if name == called.call.tool_name:
                 context.progress(event.progress, event.total, event.message)
-            case McpProgress() | Custom():
+            case McpProgress() | Custom() | ToolPartial():
                 context.emit(msgspec.structs.replace(event, agent="", agent_path=""))
             case _:
                 pass

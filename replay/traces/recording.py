@@ -39,6 +39,7 @@ from ...eventlog.events import (
     SummaryMade,
     Text,
     ToolCall,
+    ToolPartial,
     ToolResult,
     ToolSpec,
     Usage,
@@ -425,7 +426,7 @@ def _calls(events: list[Event]) -> Iterator[tuple[tuple[int, int], RecordedCall]
         shown = tuple(
             e
             for e in own
-            if isinstance(e, McpProgress | Custom | ChildStarted | ChildFinished)
+            if isinstance(e, McpProgress | Custom | ToolPartial | ChildStarted | ChildFinished)
             or e.agent_path != path
             or _is_question(e)
             or isinstance(e, WaitStarted)

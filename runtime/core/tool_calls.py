@@ -34,7 +34,7 @@ from ...eventlog.events import (
 )
 from ...eventlog.offload import ASIDE_BYTES_MIN
 from ...eventlog.ports import COMMIT_BYTES_MAX
-from ...projections.call_texts import recording_key, result_text
+from ...projections.call_texts import PARTIAL, recording_key, result_text
 from ...projections.messages import CallRequest
 from ...projections.retrieval import OFFLOADED, of_others
 from ...projections.run_state import CallState, RunState
@@ -433,16 +433,18 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
             )
         )
         return
+    partial = _partial(turn, call, returned)
     _result(
         turn,
         call,
-        status=returned.status,
-        result=returned.result,
-        in_parts=returned.in_parts,
-        error=returned.error,
+        status="success" if partial else returned.status,
+        result=call.partial if partial else returned.result,
+        in_parts=returned.in_parts and not partial,
+        error=None if partial else returned.error,
         started_at=returned.started_at,
         completed_at=returned.completed_at,
         details={
+            **({PARTIAL: partial} if partial else {}),
             **({"evidence": list(returned.evidence)} if returned.evidence else {}),
             **({"breaker": returned.breaker} if returned.breaker else {}),
             **({"slot_cycle": returned.slot_cycle} if returned.slot_cycle else {}),
@@ -451,6 +453,12 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
             **({"postcondition": list(returned.postcondition)} if returned.postcondition else {}),
         },
     )
+
+
+def _partial(turn: Turn, call: CallState, returned: ToolReturned) -> int:
+    """Return the number of the call's last partial result if that is its result; 0 if not."""
+    timed_out = returned.status == "timed_out" and not returned.postcondition
+    return call.partials if timed_out and _tool(turn.state, call).on_timeout == "partial" else 0
 
 
 def _unverified(turn: Turn, call: CallState, returned: ToolReturned) -> None:

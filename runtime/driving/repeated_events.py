@@ -10,7 +10,7 @@ import msgspec
 
 from ...eventlog.commits import ORIGIN, verified
 from ...eventlog.errors import FoldlogError
-from ...eventlog.events import Custom, Event, McpProgress
+from ...eventlog.events import Custom, Event, McpProgress, ToolPartial
 from ..journal.journal import restored
 from .host import Outbox
 
@@ -48,7 +48,8 @@ async def _stored(driver: Outbox, call_id: str) -> list[Event]:
         found += [
             event
             for event in events
-            if event.tool_call_id == call_id and (event.agent_path or isinstance(event, McpProgress | Custom))
+            if event.tool_call_id == call_id
+            and (event.agent_path or isinstance(event, McpProgress | Custom | ToolPartial))
         ]
     return found
 

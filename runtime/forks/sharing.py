@@ -71,6 +71,7 @@ from ...eventlog.events import (
     TokenRevoked,
     ToolAttemptFailed,
     ToolCall,
+    ToolPartial,
     ToolResult,
     ToolsRefreshFailed,
     ToolsRefreshRequested,
@@ -107,7 +108,14 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
         case ChildStarted() | ChildFinished() | ChildReturned():
             return "child"
         case (
-            Submitted() | Step() | ToolResult() | ToolAttemptFailed() | McpProgress() | Custom() | Memoized()
+            Submitted()
+            | Step()
+            | ToolResult()
+            | ToolAttemptFailed()
+            | McpProgress()
+            | Custom()
+            | ToolPartial()
+            | Memoized()
         ):
             return "history"
         case (

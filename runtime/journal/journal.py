@@ -51,6 +51,7 @@ from ...eventlog.events import (
     PlannerToolReturned,
     StoredEvent,
     Submitted,
+    ToolPartial,
     ToolResult,
     is_by_provider,
     is_terminal,
@@ -468,7 +469,15 @@ async def restored(recorded: Recorded, log: Log) -> Recorded:
 
 EVENTS_BYTES_MAX = COMMIT_BYTES_MAX - 2048
 """The size limit for the events of a commit; the rest is for the fields around them."""
-CUT_BEHIND = (ToolResult, PlannerToolReturned, McpProgress, Custom, ChildFinished, LateOutcome)
+CUT_BEHIND = (
+    ToolResult,
+    PlannerToolReturned,
+    McpProgress,
+    Custom,
+    ToolPartial,
+    ChildFinished,
+    LateOutcome,
+)
 """Events after which a turn may be split: the rest is decided again by the next turn."""
 
 

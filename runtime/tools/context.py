@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...eventlog.errors import ConfigError
-from ...eventlog.events import DRAFTS, OBSERVABLE, Custom, Event, McpProgress, Status, Step, WaitKind
+from ...eventlog.events import (
+    DRAFTS,
+    OBSERVABLE,
+    Custom,
+    Event,
+    McpProgress,
+    Status,
+    Step,
+    ToolPartial,
+    WaitKind,
+)
 from ...eventlog.offload import inline_bytes
 from ...eventlog.parts import TextPart
 from ...eventlog.ports import COMMIT_BYTES_MAX
@@ -193,6 +203,14 @@ class ToolContext(RunContext[DepsT]):
         if self._emit_progress:
             self._send(McpProgress(tool_name=self.tool_name, progress=done, total=total, message=message))
 
+    def partial(self, value: Any) -> None:
+        """Report what the call has so far, as JSON; the last report counts.
+
+        It is stored and shown. If the call times out, it is the call's result with `@tool(on_timeout="partial")`.
+        Raises `ToolFailed` for a value that JSON cannot hold.
+        """
+        self._send(ToolPartial(tool_name=self.tool_name, value=_json("a partial result", value)))
+
     def run(
         self,
         runnable: Runnable,
@@ -249,10 +267,7 @@ class ToolContext(RunContext[DepsT]):
         before = len(self.evidence)
         made = make()
         value = await made if inspect.isawaitable(made) else made
-        try:
-            plain = as_json(value)
-        except NotJson as error:
-            raise _misused(f"memo {name!r} cannot be stored as JSON: {error}") from None
+        plain = _json(f"memo {name!r}", value)
         await self._remember(name, plain, self.evidence[before:])
         return plain
 
@@ -415,6 +430,13 @@ def _misused(problem: str) -> ToolFailed:
     return ToolFailed(problem, in_doubt=True)
 
 
+def _json(what: str, value: object) -> Any:
+    try:
+        return as_json(value)
+    except NotJson as error:
+        raise _misused(f"{what} cannot be stored as JSON: {error}") from None
+
+
 def _stored(what: str, value: StructT) -> StructT:
     try:
         return as_stored(value)
@@ -492,7 +514,7 @@ def _form(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def _forwarded(event: Event, agent_path: str) -> Event:
     """Return an inner agent's event under its own name; an event of the tool itself unchanged."""
     inner = event.agent_path or event.agent
-    if not inner and isinstance(event, (Custom, McpProgress)):
+    if not inner and isinstance(event, (Custom, McpProgress, ToolPartial)):
         return event
     if not inner and isinstance(event, (Status, Step)):
         raise _misused(

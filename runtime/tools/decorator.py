@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
 from ...eventlog.errors import ConfigError
-from ...eventlog.events import OnError, ToolEffect, ToolSpec
+from ...eventlog.events import OnError, OnTimeout, ToolEffect, ToolSpec
 from ...eventlog.names import check_name
 from ...projections.retrieval import SOURCE as RETRIEVAL
 from ...projections.retrieval import of_others
@@ -108,6 +108,7 @@ def tool(
     description: str | None = None,
     effect: ToolEffect = "unsafe",
     on_error: OnError = "doubt",
+    on_timeout: OnTimeout = "error",
     parallel: bool = True,
     timeout_s: float | None = 60.0,
     max_attempts: int = 1,
@@ -125,6 +126,7 @@ def tool(  # noqa: PLR0913 - each an option of its own
     description: str | None = None,
     effect: ToolEffect = "unsafe",
     on_error: OnError = "doubt",
+    on_timeout: OnTimeout = "error",
     parallel: bool = True,
     timeout_s: float | None = 60.0,
     max_attempts: int = 1,
@@ -138,11 +140,13 @@ def tool(  # noqa: PLR0913 - each an option of its own
     twice: `pure` none, `idempotent` the same as once, `unsafe` unknown, so such a call is never repeated without a
     decision. An unsafe call that started and then timed out or raised anything but `ToolFailed` is in doubt: its
     postcondition decides, or else a person. With `on_error="report"` the model is told instead that the call failed,
-    and may call again. `parallel=False` runs the call alone among its run's calls. `timeout_s` bounds one attempt
-    (None: no bound); `max_attempts` counts attempts of pure and idempotent tools. `slot` names a resource that only one
-    call may use at a time, such as a workspace: of all calls of tools with this slot one runs at a time, in any run and
-    process of the namespace. `once` returns a key from the arguments: of all calls with this key in the `scope`
-    (default: the tool's name), in any run of the namespace, one runs, and the others get its outcome.
+    and may call again. `on_timeout="partial"` gives the model the last `ToolContext.partial` of a call that timed out,
+    if there is one, instead of an error; never of a call in doubt. `parallel=False` runs the call alone among its run's
+    calls. `timeout_s` bounds one attempt (None: no bound); `max_attempts` counts attempts of pure and idempotent tools.
+    `slot` names a resource that only one call may use at a time, such as a workspace: of all calls of tools with this
+    slot one runs at a time, in any run and process of the namespace. `once` returns a key from the arguments: of all
+    calls with this key in the `scope` (default: the tool's name), in any run of the namespace, one runs, and the others
+    get its outcome.
 
     Raises `ConfigError`, which names the function and the parameter, for a signature that has no schema: `*args`,
     `**kwargs`, positional-only, missing or unsupported annotations.
@@ -151,6 +155,7 @@ def tool(  # noqa: PLR0913 - each an option of its own
     def decorate(function: Callable[P, R]) -> PythonTool[P, R]:
         tool_name = _checked_name(function, name)
         _check_options(tool_name, effect, on_error, timeout_s, max_attempts)
+        _check_on_timeout(tool_name, on_timeout, effect, on_error)
         if slot == "":
             raise ConfigError(f"tool {tool_name!r}: slot must be a name, or None")
         _check_once(tool_name, once, scope)
@@ -162,6 +167,7 @@ def tool(  # noqa: PLR0913 - each an option of its own
             parameters=arguments.schema,
             effect=effect,
             on_error=on_error,
+            on_timeout=on_timeout,
             lock="run",
             exclusive=not parallel,
             timeout_s=timeout_s,
@@ -284,6 +290,16 @@ def _check_once(name: str, once: object, scope: str | None) -> None:
         raise ConfigError(f"tool {name!r}: a scope is that of the keys of once: give once, too")
     if scope is not None and not 0 < len(scope) <= _SCOPE_CHARACTERS_MAX:
         raise ConfigError(f"tool {name!r}: scope must be a text of 1 to {_SCOPE_CHARACTERS_MAX} characters")
+
+
+def _check_on_timeout(name: str, on_timeout: str, effect: str, on_error: str) -> None:
+    if on_timeout not in {"error", "partial"}:
+        raise ConfigError(f"tool {name!r}: on_timeout {on_timeout!r} is none of error, partial")
+    if on_timeout == "partial" and effect == "unsafe" and on_error == "doubt":
+        raise ConfigError(
+            f"tool {name!r}: on_timeout='partial' is never used, because an unsafe call that timed out is in doubt: "
+            "declare another effect, or on_error='report'"
+        )
 
 
 def _read_signature(tool_name: str, function: Callable[..., Any], described: Mapping[str, str]) -> _Arguments:

@@ -495,6 +495,22 @@ async def removed(world: World) -> None:
         await end(run)
 
 
+async def partial(world: World) -> None:
+    """A call reports twice what it has, and times out: the second report is its result."""
+
+    @tool(effect="pure", timeout_s=0.05, on_timeout="partial")
+    async def gather(ctx: ToolContext) -> str:
+        """Gather."""
+        ctx.partial(["a"])
+        ctx.partial(["a", "b"])
+        await asyncio.Event().wait()
+        return "all"
+
+    agent = world.agent("helper", calls(("gather", {})), says("done"), more=(gather,))
+    async with world.runtime() as rt:
+        await end(await rt.start(agent, "question"))
+
+
 async def takeover(world: World) -> None:
     """Another executor claims the run in the middle of an unsafe call, and asks what became of it."""
     agent = world.agent("careful", calls(("send", {"to": "bob"}), ("search", {"query": "x"})), says("done"))
@@ -967,6 +983,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         lanes,
         injected,
         removed,
+        partial,
         takeover,
         verified,
         started_again,

@@ -1,4 +1,4 @@
-"""The monitor (R1 to R11, R13, R25 to R27, R33, R35, P20) is silent on legal traces, and names the broken rule."""
+"""The monitor (R1 to R11, R13, R25 to R27, R33, R35, R39, P20) is silent on legal traces, and names the broken rule."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from foldlog.eventlog.events import (
     Text,
     TokenUsage,
     ToolCall,
+    ToolPartial,
     ToolResult,
     ToolStarted,
     Usage,
@@ -802,3 +803,19 @@ def test_a_tombstone_after_the_end_or_alone_breaks_no_rule() -> None:
     assert rules(renumbered(insert(events, len(events), tombstone()))) == set()
     alone = msgspec.structs.replace(insert(events, len(events), tombstone())[-1], revision=30)
     assert rules([alone]) == set()
+
+
+def test_a_partial_result_is_the_last_that_its_call_reported() -> None:
+    events = canonical()
+    at = find(events, ToolResult)
+    result = events[at]
+    assert isinstance(result, ToolResult)
+    report = ToolPartial(tool_name=result.tool_name, value=1, step=1, tool_call_id=result.tool_call_id)
+    two = insert(insert(events, at, report), at, report)
+
+    def ended(events: Events, number: int) -> set[str]:
+        return rules(
+            change(events, find(events, ToolResult), metadata={**result.metadata, "partial": number})
+        )
+
+    assert (ended(two, 2), ended(two, 1), ended(events, 1)) == (set(), {"R39"}, {"R39"})

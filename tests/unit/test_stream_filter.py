@@ -21,6 +21,7 @@ PLAIN = {
     "file",
     "tool_call",
     "mcp_progress",
+    "tool_partial",
     "context",
     "message_injected",
     "approval_requested",

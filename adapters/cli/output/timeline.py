@@ -37,6 +37,7 @@ from ....eventlog.events import (
     Text,
     ToolAttemptFailed,
     ToolCall,
+    ToolPartial,
     ToolResult,
     ToolStarted,
     Usage,
@@ -202,6 +203,8 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
         case McpProgress():
             total = "" if event.total is None else f"/{event.total:g}"
             return row("progress", f"{event.progress:g}{total} {one_line(event.message)}", style=DIM)
+        case ToolPartial():
+            return row("partial", style=DIM, value=event.value)
         case ToolResult():
             took_s = None if event.executed_by else event.duration_ms / 1000
             return _result(event, row("← " + event.tool_name, took_s=took_s))

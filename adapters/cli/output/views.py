@@ -57,6 +57,7 @@ from ....eventlog.events import (
     ToolAttemptFailed,
     ToolCall,
     ToolCallDelta,
+    ToolPartial,
     ToolResult,
     ToolsRefreshFailed,
     ToolsRefreshRequested,
@@ -276,6 +277,8 @@ class ReadableView:
             case McpProgress():
                 total = "" if event.total is None else f"/{event.total:g}"
                 return [(f"  · {event.progress:g}{total} {one_line(event.message)}", DIM)]
+            case ToolPartial():
+                return [(f"  · so far: {shown(event.value, 200)}", DIM)]
             case ToolResult():
                 return self._result(event)
             case FileMade():

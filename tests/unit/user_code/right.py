@@ -103,6 +103,8 @@ def closed(event: DetailedEvent) -> str:
             return "plain"
         case "approval_requested" | "approval_resolved" | "context" | "message_injected" | "budget":
             return "plain"
+        case "tool_partial":
+            return str(event.value)
         case "wait_started" | "wait_ended":
             return event.wait_id
         case "ralph_iteration" | "ralph_stop":
