@@ -102,7 +102,7 @@ const KNOWN = new Set(
     "tool_started tool_attempt_failed result_recorded parked output_rejected " +
     "timer_fired message_queued pause_requested cancel_requested approval_revoked late_outcome lane_updated key_recorded " +
     "child_returned child_ready evaluated output_made memoized token_issued token_revoked tools_refresh_requested " +
-    "tools_refresh_failed breaker_updated slots_updated buried"
+    "tools_refresh_failed tools_removed tool_partial breaker_updated slots_updated buried"
   ).split(" "),
 );
 
@@ -232,6 +232,9 @@ function apply(state, event) {
     case "message_injected":
       state.queue.shift();
       state.messages.push({ role: "user", content: event.content });
+      break;
+    case "tools_removed":
+      state.messages.push({ role: "user", content: `[no longer available, do not call: ${event.tools.join(", ")}]` });
       break;
     case "output_rejected":
       state.messages.push({ role: "user", content: event.message });
