@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from anyio.lowlevel import checkpoint
-
 from ..commits import digest_of_bytes
+from .waiting import checkpoint
 
 
 class MemoryArtifacts:

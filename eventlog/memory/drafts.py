@@ -6,11 +6,9 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
 
-from anyio.lowlevel import checkpoint
-
 from ..clock import Clock
 from ..ports import DraftPiece
-from .waiting import Mailbox
+from .waiting import Mailbox, checkpoint
 
 PIECES_KEPT = 4096
 """The most pieces of a family that a late reader gets."""

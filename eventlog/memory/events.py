@@ -7,8 +7,6 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import assert_never
 
-from anyio.lowlevel import checkpoint
-
 from ..errors import Conflict, PayloadTooLarge
 from ..ports import (
     COMMIT_BYTES_MAX,
@@ -25,7 +23,7 @@ from ..ports import (
     Write,
 )
 from .positions import Positions
-from .waiting import Signal, Takes
+from .waiting import Signal, Takes, checkpoint
 from .wakeups import MemoryWakeups
 
 

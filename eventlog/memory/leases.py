@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 
-from anyio.lowlevel import checkpoint
-
 from ..clock import Clock
 from ..ports import Lease
-from .waiting import Mailbox
+from .waiting import Mailbox, checkpoint
 
 
 class MemoryLeases:

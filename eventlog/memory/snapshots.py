@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anyio.lowlevel import checkpoint
+from .waiting import checkpoint
 
 
 class MemorySnapshots:

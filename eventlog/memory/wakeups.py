@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 
-from anyio.lowlevel import checkpoint
-
 from ..clock import Clock
 from ..ports import Delivery, Timer, Wakeup
 from .positions import Positions
-from .waiting import Signal, Takes
+from .waiting import Signal, Takes, checkpoint
 
 OTHERS_FIRST_S = 0.001
 """The time, in seconds, for which a consumer leaves a wake-up that it gave back to others; otherwise it would always be
