@@ -54,7 +54,7 @@ class TokenUsage(
             total_tokens=self.total_tokens + other.total_tokens,
             cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
-            cache_writes=(self.cache_write_tokens + other.cache_write_tokens) or msgspec.UNSET,
+            cache_writes=((self.cache_writes or 0) + (other.cache_writes or 0)) or msgspec.UNSET,
         )
 
 

@@ -25,6 +25,8 @@ class IdSet(msgspec.Struct):
             self.data[at:at] = key
 
     def __contains__(self, text: str) -> bool:
+        if not self.data:  # as in most runs: not worth a hash
+            return False
         key = _key(text)
         at = self._at(key)
         return self.data[at : at + _BYTES] == key

@@ -72,7 +72,7 @@ def problems(provider_of: ProviderOf, config: Mapping[str, Any], rules: Rules) -
     for model in dict.fromkeys(rules.models):
         provider, name = _provider(provider_of, config, model)
         lacks = getattr(provider, "lacks", ())
-        for feature, keys in FEATURES.items():
+        for feature, keys in FEATURES.items() if lacks else ():
             using = [key for key in keys if _is_used(config.get(key))]
             if feature in lacks and using:
                 yield ConfigError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from ..ports.native_tools import NativeTool
 from ..ports.settings import TRANSPORT, ModelSettings
 from .rules import Rules
 
+_reply_state = attrgetter("reply_state")
 _RELEASE = re.compile(r"[-@](\d{4}-\d{2}-\d{2}|\d{8}|latest)$")
 _FOR_STEPS = frozenset({"stop", "verbosity", "tool_choice", "parallel_tool_calls"})
 PLANNER, SUMMARY, COMPACTION = "planner", "summary", "compaction"
@@ -194,7 +196,7 @@ def model_request(state: RunState, rules: Rules, model: str, phase: str = "") ->
 
 def _with_own_states(messages: Sequence[Message], called: str) -> tuple[Message, ...]:
     """Return the messages for the called `provider:model`: without the reply states of other providers or models."""
-    if all(message.reply_state is None for message in messages):
+    if not any(map(_reply_state, messages)):
         return tuple(messages)
     provider, _, model = called.partition(":")
     own = provider, family_of(model)
@@ -253,11 +255,11 @@ def native_tools_of(rules: Rules, phase: str) -> tuple[NativeTool, ...]:
 def settings_of(rules: Rules, prompt: Prompt, phase: str) -> ModelSettings:
     """Return the settings of a call. What concerns tools needs some; what shapes the answer is for the steps alone."""
     settings = rules.settings
-    left_out = _FOR_STEPS if phase else frozenset[str]()
-    if phase or prompt.round > 1 or not prompt.tools:
-        demands = settings.tool_choice not in {None, "auto", "none"}
-        left_out |= {"tool_choice"} if demands or phase else frozenset[str]()
-    return settings.without(left_out)
+    if phase:
+        return settings.without(_FOR_STEPS)
+    if prompt.round == 1 or settings.tool_choice in {None, "auto", "none"}:
+        return settings
+    return settings.without(frozenset({"tool_choice"}))
 
 
 def _stable(messages: Sequence[Message]) -> int:

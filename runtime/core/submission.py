@@ -72,7 +72,8 @@ def submitted_event(  # noqa: PLR0913 - its parts
         task["parts"] = [msgspec.to_builtins(as_stored(part)) for part in parts]
     if overrides:
         task["overrides"] = dict(overrides)
-    size = len(canonical_json({"config": config, "policy": dict(policy), **task}))
+    config_json = canonical_json(config)
+    size = len(config_json) + len(canonical_json({"policy": dict(policy), **task}))
     if size > COMMIT_BYTES_MAX - 16 * 1024:
         raise PayloadTooLarge(
             "the input of the run (with messages and metadata)", size, COMMIT_BYTES_MAX - 16 * 1024
@@ -80,7 +81,7 @@ def submitted_event(  # noqa: PLR0913 - its parts
     return Submitted(
         kind=runnable.kind,
         config=config,
-        config_digest=sha256_hex(canonical_json(config)),
+        config_digest=sha256_hex(config_json),
         input=input,
         parts=list(parts),
         input_digest=sha256_hex(

@@ -20,8 +20,11 @@ def open_timers(state: RunState) -> list[tuple[str, float]]:
 
 def next_timer(state: RunState) -> AwaitTimer | None:
     """Return the timer that is due first while a driver goes on with the run; null if there is none."""
-    ends = [(due_at, timer_id) for timer_id, due_at in open_timers(state)]
-    return AwaitTimer(at=min(ends)[0], timer_id=min(ends)[1]) if ends else None
+    timers = open_timers(state)
+    if not timers:
+        return None
+    due_at, timer_id = min((due_at, timer_id) for timer_id, due_at in timers)
+    return AwaitTimer(at=due_at, timer_id=timer_id)
 
 
 def due(turn: Turn, timer_id: str) -> None:

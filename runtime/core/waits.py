@@ -225,11 +225,10 @@ def check_signal(state: RunState, signal: SendSignal) -> None:
 
 def timers_of(state: RunState) -> list[tuple[str, float]]:
     """Return the timers of the open waits: the id and the time of each, in Unix seconds."""
-    waits = [(call, call.open_wait) for call in state.calls.values() if call.result is None]
     return [
         (timer_of(state, call, wait), wait.until)
-        for call, wait in waits
-        if wait is not None and wait.until is not None
+        for call in state.calls.values()
+        if call.result is None and (wait := call.open_wait) is not None and wait.until is not None
     ]
 
 

@@ -265,7 +265,7 @@ class Driver:
         outside = outside or (submitted is not None and submitted.config.get("instructions_function"))
         if not self.state.prepared and not outside:
             try:
-                take(turn, self._preparation.resolved(self._preparation.python_tools()))
+                take(turn, self._preparation.at_once())
             except ConfigError as error:
                 take(turn, PreparationFailed(error_type="config_error", message=str(error)))
 

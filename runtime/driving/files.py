@@ -36,6 +36,8 @@ async def _read(log: Log, root: str, file: FilePart) -> bytes:
 
 async def made_files(driver: Outbox, made: Sequence[FileDelta], model: str) -> tuple[FilePart, ...]:
     """Store the files that a model generated, and return them as parts."""
+    if not made:
+        return ()
     count = _count(driver, model)
     return tuple([await _stored(file, driver, count) for file in made])
 

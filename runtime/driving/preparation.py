@@ -6,6 +6,7 @@ The tools of a driver are opened once, at the first need, and listed again when 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,9 +64,14 @@ class Preparation:
         if self._source is not None:
             await self._source.aclose()
 
-    def python_tools(self) -> dict[str, Tool]:
+    def at_once(self) -> ToolsResolved:
+        """Open the tools of a run without servers, and return what it is prepared with. Raises `ConfigError`."""
+        self._tools = self._python_tools()
+        return self.resolved(self._tools)
+
+    def _python_tools(self) -> dict[str, Tool]:
         """Return the tools that need no server."""
-        tools = self._host.registry.resolve(self._agent())
+        tools = self._host.registry.resolve(self._agent)
         own = of_run(tools, lambda: self._journal.state)
         return with_retrieval(
             own, self._journal.rules, self._host.log.artifacts.of(self._journal.subject.root)
@@ -107,7 +113,7 @@ class Preparation:
 
     async def evaluate(self, effect: Evaluate) -> Any:
         """Return the value of a function of the run; of an agent, why a validator refuses its output, or null."""
-        agent = self._agent()
+        agent = self._agent
         if not isinstance(agent, Agent):
             return await agent.evaluate(effect.name, effect.argument)
         run = RunContext(facts_of(self._journal.state), await self.deps())
@@ -147,7 +153,7 @@ class Preparation:
 
     async def _instructed(self, found: ToolsResolved) -> ToolsResolved:
         """Add the instructions from the agent's function, if it has one."""
-        agent = self._agent()
+        agent = self._agent
         if not isinstance(agent, Agent) or agent.config.instructions_function is None:
             return found
         run = RunContext(facts_of(self._journal.state), await self.deps())
@@ -168,12 +174,13 @@ class Preparation:
         return self._tools
 
     async def _opened(self, servers: Mapping[str, Any]) -> tuple[ToolSource | None, Mapping[str, Tool]]:
-        tools = self.python_tools()
+        tools = self._python_tools()
         if not servers:
             return None, tools
         source = await self._host.registry.tool_sources().open(servers)
         return source, {**tools, **source.tools}
 
+    @functools.cached_property
     def _agent(self) -> Runnable:
         """Return the run's agent with the configuration that the run stored: this process may have a newer one."""
         live, submitted = self._host.agent(self._journal.state.agent), self._journal.state.submitted

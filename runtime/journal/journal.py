@@ -120,7 +120,11 @@ class Journal:
     def rules(self) -> Rules:
         """The rules of the run, read from its configuration on first use."""
         submitted = self.state.submitted
-        if submitted is not None and submitted is not self._rules_from:
+        return self._rules if submitted is None else self.rules_for(submitted)
+
+    def rules_for(self, submitted: Submitted) -> Rules:
+        """Return the rules of a run submitted like this."""
+        if submitted is not self._rules_from:
             self._rules, self._rules_from = rules_of_run(submitted), submitted
         return self._rules
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...eventlog.events import Submitted
-from ..core.rules import rules_of_run
 from ..core.submission import opening_events
 from ..core.turn import Turn
 from .journal import Journal
@@ -19,6 +18,6 @@ def open_turn(journal: Journal, submitted: Submitted, path: str) -> Turn:
         path,
         now,
     )
-    turn = Turn(state, rules_of_run(submitted), now)
+    turn = Turn(state, journal.rules_for(submitted), now)
     turn.add(*opening_events(submitted))
     return turn

@@ -293,6 +293,8 @@ _KNOWN_TO_ALL = frozenset({"temperature", "max_tokens"})
 def unknown_settings(provider: ModelProvider, model: str, settings: ModelSettings) -> dict[str, str]:
     """Return the names of the given settings that the provider does not know for this model, each with a reason."""
     given = settings.given().keys() - BY_THE_RUNTIME
+    if not given:
+        return {}
     lacks = given & set(getattr(provider, "lacks", ()))
     tell = getattr(provider, "unknown_settings", None)
     told = dict.fromkeys(sorted(given - _KNOWN_TO_ALL), "") if tell is None else tell(model, settings)

@@ -60,7 +60,7 @@ class ModelSettings(
 
     def given(self) -> dict[str, Any]:
         """Return the settings that are not null, by name."""
-        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
     def without(self, names: frozenset[str]) -> ModelSettings:
         """Return these settings without some of them."""

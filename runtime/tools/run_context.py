@@ -69,4 +69,4 @@ class RunContext(Generic[DepsT]):
         self.agent = facts.agent_path.rpartition("/")[2]
         self.input, self.session, self.user, self.usage = facts.input, facts.session, facts.user, facts.usage
         self.files = facts.files
-        self.metadata: dict[str, Any] = copy.deepcopy(dict(facts.metadata))
+        self.metadata: dict[str, Any] = copy.deepcopy(dict(facts.metadata)) if facts.metadata else {}
