@@ -180,6 +180,14 @@ class ArchiveCorrupted(LogCorrupted):
         return named
 
 
+class BackupDamaged(FoldlogError):
+    """A file of a backup is missing or was altered. Attributes: `path`, `problem`."""
+
+    def __init__(self, path: object, problem: str) -> None:
+        super().__init__(f"{path}: {problem}; use another backup")
+        self.path, self.problem = path, problem
+
+
 class PayloadTooLarge(FoldlogError):
     """A value is too large to be stored. Attributes: `what`, `size_bytes`, `limit_bytes`."""
 

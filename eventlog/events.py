@@ -593,6 +593,16 @@ class LeftToOthers(EventFields, frozen=True, kw_only=True, tag="left_to_others")
     reason: str
 
 
+class Restored(EventFields, frozen=True, kw_only=True, tag="restored"):
+    """The log was restored from a backup, at `restored_at` (Unix seconds): what the run did after it is unknown.
+
+    Ends the claim, and pauses the run at once, until it is resumed.
+    """
+
+    type: ClassVar[Literal["restored"]] = "restored"
+    restored_at: float
+
+
 class Prepared(EventFields, frozen=True, kw_only=True, tag="prepared"):
     """The results of the run's preparation: its tools, which are fixed from here on, and its model."""
 
@@ -1243,6 +1253,7 @@ Engine = (
     | Claimed
     | Released
     | LeftToOthers
+    | Restored
     | Prepared
     | MemoryHydrated
     | KnowledgeFound

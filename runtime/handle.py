@@ -289,7 +289,14 @@ class RunHandle(Generic[OutputT]):
         await self._send(Pause(by), refuse_finished=True, feature="pause")
 
     async def resume(self) -> None:
-        """Continue after a manual pause, or one of reason policy (all models failed). Raises `RunFinished`."""
+        """Continue after a manual pause, or one of reason policy (all models failed). Raises `RunFinished`.
+
+        A run that a restore from a backup holds goes on with all runs below it.
+        """
+        state = await self.state()
+        for child in state.open_children if state.held_at is not None else ():
+            with contextlib.suppress(RunNotFound, RunFinished):  # it was announced only, or is over
+                await RunHandle(self._runtime, child, None, None).resume()
         await self._send(Resume(), refuse_finished=True)
 
     async def resolve(

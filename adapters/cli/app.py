@@ -17,6 +17,7 @@ from .commands import (
     agents,
     approvals,
     archive,
+    backup,
     demo,
     diff,
     doctor,
@@ -218,6 +219,7 @@ app.add_typer(approvals.app, name="approvals")
 app.add_typer(policy.app, name="policy")
 app.add_typer(knowledge.app, name="knowledge")
 app.add_typer(log.app, name="log")
+app.add_typer(backup.app, name="backup")
 app.add_typer(mcp.app, name="mcp")
 app.command("doctor")(doctor.doctor)
 app.add_typer(schema.app, name="schema")

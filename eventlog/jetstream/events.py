@@ -47,7 +47,8 @@ _HEADER_ROOM_BYTES = 512
 class JetStreamEvents:
     """`EventLog` on the streams of the shards."""
 
-    def __init__(self, wire: Wire, layout: Layout, shards: int) -> None:
+    def __init__(self, wire: Wire, layout: Layout, shards: int, gate: str = "") -> None:
+        self._gate = f"{gate}.".encode() if gate else b""
         self._wire = wire
         self._layout = layout
         self._shards = shards
@@ -130,7 +131,11 @@ class JetStreamEvents:
     def _message(self, write: Write) -> Outgoing:
         match write:
             case CommitWrite(subject, expected, data):
-                return self._layout.subject(subject), data, ((headers.EXPECTED, b"%d" % expected.position),)
+                return (
+                    self._gate + self._layout.subject(subject),
+                    data,
+                    ((headers.EXPECTED, b"%d" % expected.position),),
+                )
             case WakeWrite(wakeup):
                 return wake_message(self._layout, wakeup)
             case TimerWrite(timer):

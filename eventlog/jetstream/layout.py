@@ -20,6 +20,8 @@ ANY_ROOT = "*"
 """The wildcard for a family."""
 EVERY_AGENT = "*"
 """The wildcard for an agent."""
+RESTORING_KEY = "foldlog.restoring"
+"""The metadata of a stream that is being restored from a backup: the gate by which alone it takes messages."""
 DRAFT_KEPT_S = 120
 DRAFT_BYTES_MAX = 64 * 1024 * 1024
 UNHEARD = "the death of a worker is noticed only when its lease expires"

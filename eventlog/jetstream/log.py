@@ -29,12 +29,20 @@ class JetStreamLog:
     """`Log` on a NATS server or cluster. Open it with `JetStreamLog.open`."""
 
     def __init__(
-        self, wire: Wire, layout: Layout, keeper: Namespace, *, shards: int, clock: Clock, ack_wait_s: float
+        self,
+        wire: Wire,
+        layout: Layout,
+        keeper: Namespace,
+        *,
+        shards: int,
+        clock: Clock,
+        ack_wait_s: float,
+        gate: str,
     ) -> None:
         self._wire, self._layout = wire, layout
         self.namespace = layout.namespace
         self.clock = clock
-        self.events = JetStreamEvents(wire, layout, shards)
+        self.events = JetStreamEvents(wire, layout, shards, gate)
         self.wakeups = JetStreamWakeups(wire, layout, self.events, ack_wait_s)
         self.timers = JetStreamTimers(wire, layout, self.events)
         self.leases = JetStreamLeases(wire, layout, keeper)
@@ -69,6 +77,7 @@ class JetStreamLog:
         role: str = "caller",
         connect_timeout_s: float = 5.0,
         request_timeout_s: float = 5.0,
+        gate: str = "",
     ) -> AsyncIterator[JetStreamLog]:
         """Connect, create the namespace if it does not exist, and close the connection at the end.
 
@@ -79,6 +88,7 @@ class JetStreamLog:
           `FOLDLOG_COMPRESSION` the compression of new streams on disk: s2, or none (default).
         - `ack_wait_s` is the time without a heartbeat after which a wake-up is redelivered.
         - `name` is the name of the connection at the server.
+        - `gate` opens a namespace that is being restored from a backup, to which only the holder of its gate can write.
         - Replies come to subjects that begin with `_INBOX.<namespace>.<role>`; `FOLDLOG_ROLE` overrides `role`.
 
         Raises `LogUnavailable` if no server replies within `connect_timeout_s`, and `ConfigError` if a server cannot
@@ -94,11 +104,17 @@ class JetStreamLog:
         )
         try:
             check_server(wire)
-            keeper = Namespace(wire, layout)
+            keeper = Namespace(wire, layout, gate)
             found = await keeper.settle(shards, connect_timeout_s)
             with keeper.kept():
                 log = cls(
-                    wire, layout, keeper, shards=found, clock=clock or SystemClock(), ack_wait_s=ack_wait_s
+                    wire,
+                    layout,
+                    keeper,
+                    shards=found,
+                    clock=clock or SystemClock(),
+                    ack_wait_s=ack_wait_s,
+                    gate=gate,
                 )
                 try:
                     yield log

@@ -17,7 +17,7 @@ import msgspec
 
 from ..errors import ConfigError, LogCorrupted, LogUnavailable
 from ..names import SHARDS_MAX
-from .layout import SHARDS_KEY, Layout
+from .layout import RESTORING_KEY, SHARDS_KEY, Layout
 from .wire import NoResponders, Refused, Wire
 
 VERSION_MIN = (2, 12)
@@ -83,8 +83,9 @@ def compression_setting() -> str | None:
 class Namespace:
     """The streams of a namespace on a server."""
 
-    def __init__(self, wire: Wire, layout: Layout) -> None:
+    def __init__(self, wire: Wire, layout: Layout, gate: str = "") -> None:
         self._wire = wire
+        self._gate = gate
         self._layout = layout
         self._replicas = replicas_setting() or (REPLICAS_IN_CLUSTER if wire.clustered else 1)
         self._compression = compression_setting() or "none"
@@ -141,6 +142,11 @@ class Namespace:
             raise _no_jetstream(self._wire) from None
         if info is None:
             return None
+        if info.config.metadata.get(RESTORING_KEY, self._gate) != self._gate:
+            raise LogUnavailable(
+                f"the namespace {self._layout.namespace!r} at {self._wire.url} is being restored from a backup: wait "
+                "for the end of `foldlog backup restore`, or run it again if it was killed"
+            )
         noted = info.config.metadata.get(SHARDS_KEY, "")
         if not noted.isdigit():
             raise ConfigError(

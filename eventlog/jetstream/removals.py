@@ -133,6 +133,13 @@ async def removed(wire: Wire, layout: Layout, stream: str) -> Removed:
     return Removed([span async for span in _noted(wire, layout, stream)])
 
 
+async def remove_at(wire: Wire, layout: Layout, stream: str, positions: Sequence[int]) -> None:
+    """Note, and then delete, the messages at these positions. Raises `LogUnavailable`."""
+    await note_removal(wire, layout, stream, positions)
+    for position in positions:
+        await wire.api(f"STREAM.MSG.DELETE.{stream}", {"seq": position}, Done)
+
+
 async def note_removal(wire: Wire, layout: Layout, stream: str, positions: Iterable[int]) -> None:
     """Note that the messages at these positions are about to be removed. Raises `LogUnavailable`."""
     every = sorted(positions)

@@ -42,6 +42,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.ToolsRemoved: conversation.remove_tools,
     events.Released: lifecycle.release,
     events.LeftToOthers: lifecycle.leave,
+    events.Restored: lifecycle.restore,
     events.Parked: lifecycle.park,
     events.TimerFired: lifecycle.fire_timer,
     events.PauseRequested: lifecycle.request_pause,

@@ -14,6 +14,7 @@ from ...eventlog.events import (
     PauseRequested,
     Prepared,
     Released,
+    Restored,
     Status,
     Submitted,
     TimerFired,
@@ -82,6 +83,11 @@ def leave(state: RunState, event: LeftToOthers) -> None:
     state.left = {event.reason: event.worker, **state.left}
 
 
+def restore(state: RunState, event: Restored) -> None:
+    """Remove the owner, and hold the run: it is paused at once, or as soon as its present pause ends."""
+    state.owner, state.held_at, state.pause_requested = None, event.restored_at, True
+
+
 def release(state: RunState, _event: Released) -> None:
     """Remove the owner."""
     state.owner = None
@@ -109,6 +115,8 @@ def set_status(state: RunState, event: Status) -> None:
     elif event.status == "resumed":
         if state.paused == "policy":  # all models had failed, and are called again
             restart_model_call(state)
+        if event.reason in {"manual", "policy"} and state.held_at is not None:  # a person lets it go on
+            state.held_at, state.pause_requested = None, False
         state.paused = state.parked = None
     elif event.status in TERMINAL_STATUSES:
         state.terminal, state.owner, state.parked, state.paused = event, None, None, None
@@ -125,8 +133,12 @@ def _stop_the_clock(elapsed: ElapsedState, event: Status, at: float) -> None:
 
 
 def request_pause(state: RunState, event: PauseRequested) -> None:
-    """Note the request of a pause, or its withdrawal."""
+    """Note the request of a pause, or its withdrawal, which ends a hold, too."""
     state.pause_requested = not event.withdrawn
+    if event.withdrawn and state.held_at is not None:
+        state.held_at = None
+        if state.parked is not None and state.parked.reason == "manual":
+            state.parked = None
 
 
 def request_cancel(state: RunState, event: CancelRequested) -> None:

@@ -44,6 +44,7 @@ from ...eventlog.events import (
     Reasoning,
     Released,
     ReplyState,
+    Restored,
     SignalReceived,
     Status,
     SummaryMade,
@@ -92,6 +93,7 @@ from ...runtime.core.commands import (
     RefreshTools,
     Release,
     Resolve,
+    Restore,
     Resume,
     RevokeTokens,
     SendSignal,
@@ -134,6 +136,8 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             return Claim(event.worker, event.lease_s)
         case Released():
             return Release(event.reason)
+        case Restored():
+            return Restore(event.restored_at)
         case LeftToOthers():
             return Leave(event.worker, event.reason)
         case ToolsRefreshRequested():

@@ -43,6 +43,12 @@ class Leave(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Restore(msgspec.Struct, frozen=True):
+    """The log was restored from a backup, at `at` (Unix seconds): hold the run until a person lets it go on."""
+
+    at: float
+
+
 class ToolsResolved(msgspec.Struct, frozen=True):
     """The tools that the preparation found."""
 
@@ -347,6 +353,7 @@ Command = (
     Claim
     | Release
     | Leave
+    | Restore
     | ToolsResolved
     | KnowledgeRead
     | PreparationFailed

@@ -65,6 +65,7 @@ from .commands import (
     RefreshTools,
     Release,
     Resolve,
+    Restore,
     Resume,
     RevokeTokens,
     SendSignal,
@@ -138,6 +139,8 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
         case Leave():
             if command.reason not in state.left:
                 turn.add(LeftToOthers(worker=command.worker, reason=command.reason))
+        case Restore():
+            parking.restored(turn, command.at)
         case ToolsResolved() if command.refresh:
             tool_refresh.resolved(turn, command)
         case ToolsResolved():

@@ -1,9 +1,13 @@
-"""Parking of a run whose open work only waits for parked children: it needs no worker until one of them is ready."""
+"""Parking: of a run that only waits for parked children, and of one that a restore holds until a person resumes it.
+
+After a restore nobody knows what a run did after the backup, also of calls that had not started in it. So it is paused
+where it is, not at its next step, and a pause that it had before only turns into this one as it ends (W56).
+"""
 
 from __future__ import annotations
 
 from ...eventlog.events import ChildReady as ChildReadyEvent
-from ...eventlog.events import Parked
+from ...eventlog.events import Parked, Restored, Status
 from ...projections.run_state import CallState, RunState
 from . import timeouts
 from .turn import Turn
@@ -56,3 +60,21 @@ def waits_for_people(state: RunState) -> bool:
 def is_parked_on_child(state: RunState) -> bool:
     """Return whether the run is parked for a child."""
     return state.parked is not None and state.parked.reason == "child"
+
+
+def restored(turn: Turn, at: float) -> None:
+    """Note the restore, which ends the claim, and hold the run."""
+    if turn.state.held_at != at:
+        turn.add(Restored(restored_at=at))
+        hold(turn)
+
+
+def hold(turn: Turn) -> None:
+    """Keep a restored run from going on, unless it is parked for an answer, a signal or a pause already."""
+    state = turn.state
+    if state.held_at is None:
+        return
+    if state.paused is None:
+        turn.add(Status(status="paused", reason="manual"), Parked(reason="manual"))
+    elif state.parked is None or state.parked.reason in {"timer", "child"}:
+        turn.add(Parked(reason="manual"))

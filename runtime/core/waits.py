@@ -32,6 +32,7 @@ from ...projections.fold.waits import channel
 from ...projections.run_state import CallState, RunState
 from ..ports.schema_problems import value_problem
 from ..ports.tools import SIGNAL_NAME, Signal
+from . import parking
 from .commands import AnswerCallback, CallbackIssued, SendSignal, ToolWaits
 from .turn import Turn
 
@@ -273,7 +274,8 @@ def _end(
 
 
 def resume(turn: Turn) -> None:
-    """End the pause once the run waits neither for an answer nor for a signal or a time."""
+    """End the pause once the run waits neither for an answer nor for a signal or a time; a restored run is held."""
     state, reason = turn.state, turn.state.paused
     if reason in PAUSED and not state.pending_approvals and not state.waiting_calls:
         turn.add(Status(status="resumed", reason=reason))
+    parking.hold(turn)

@@ -55,6 +55,7 @@ from ...eventlog.events import (
     Reasoning,
     Released,
     ReplyState,
+    Restored,
     ResultRecorded,
     ScheduleUpdated,
     SignalDropped,
@@ -141,7 +142,7 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
             return "life"
         case Claimed() | Released() | Parked() | LeftToOthers() | TimerFired() | ChildReady() | LateOutcome():
             return "driving"
-        case TokenIssued() | TokenRevoked():
+        case Restored() | TokenIssued() | TokenRevoked():
             return "driving"
         case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated():  # not of a run
             return "driving"

@@ -248,7 +248,7 @@ async def test_an_event_beside_the_log_that_is_missing_or_damaged_names_its_plac
 
 STAY_WHOLE = {
     "bounded": "status step usage file context budget error child_started child_finished claimed released "
-    "left_to_others tools_refresh_failed tools_removed model_requested model_failed cut_begun tool_started "
+    "restored left_to_others tools_refresh_failed tools_removed model_requested model_failed cut_begun tool_started "
     "tool_attempt_failed parked child_ready timer_fired pause_requested cancel_requested approval_revoked "
     "token_issued token_revoked offloaded ralph_stop wait_started signal_dropped",
     "refused with an error to the sender": "submitted message_queued approval_resolved tools_refresh_requested "

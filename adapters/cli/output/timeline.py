@@ -30,6 +30,7 @@ from ....eventlog.events import (
     Prepared,
     Reasoning,
     Released,
+    Restored,
     SignalReceived,
     Status,
     Step,
@@ -158,6 +159,9 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
             return None if told_by_pause else row(event.type, one_line(event.reason), style=DIM)
         case LeftToOthers():
             return row("left", f"by {event.worker}: {one_line(event.reason)}", style=ASK)
+        case Restored():
+            so_far.owner = ""
+            return row("restored", "from a backup: held until it is resumed", style=ASK)
         case Prepared():
             return row("prepared", ", ".join(tool.name for tool in event.tools) or "no tools", style=DIM)
         case Step(status="started"):

@@ -47,6 +47,7 @@ from ....eventlog.events import (
     RalphStop,
     Reasoning,
     Released,
+    Restored,
     ResultRecorded,
     Status,
     Step,
@@ -384,7 +385,7 @@ class _Engine:
         if isinstance(event, ToolCall):
             self._tools[event.run_id, event.tool_call_id] = event.tool_name
 
-    def parts(self, event: Event, *, detailed: bool) -> list[Part]:
+    def parts(self, event: Event, *, detailed: bool) -> list[Part]:  # noqa: C901 - one case for each event
         """Return the line for an event, if any: retries, takeovers and waits always, others if `detailed`."""
         match event:
             case ModelFailed() if event.retry_at is not None or event.next_model:
@@ -410,6 +411,9 @@ class _Engine:
                 return self._claimed(event, detailed=detailed)
             case LeftToOthers():
                 return [(f"waits for a worker other than {event.worker}: {one_line(event.reason)}", ASK)]
+            case Restored():
+                self._owners.pop(event.run_id, None)
+                return [("restored from a backup; waits for `foldlog runs resume`", ASK)]
             case Released():
                 owner = self._owners.pop(event.run_id, "its worker")
                 return [(f"released by {owner} ({one_line(event.reason)}); waits for a worker", ASK)]
@@ -476,6 +480,8 @@ def engine_row(event: Event) -> tuple[str, str] | None:  # noqa: C901, PLR0912 -
             return "tools", f"listing failed: {event.error_type}: {one_line(event.error)}"
         case LeftToOthers():
             return "left", f"to a worker other than {event.worker}: {one_line(event.reason)}"
+        case Restored():
+            return "restored", "from a backup: held until it is resumed"
         case _:
             return None
 

@@ -1,0 +1,235 @@
+"""`foldlog backup`: save a namespace while it is used, check a backup, and restore one into an empty namespace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..exits import NO, OK
+from ..options import Json
+from ..settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from ....eventlog.backup import Manifest
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Save a namespace while it is used, and restore it.",
+)
+
+Target = Annotated[
+    Path,
+    typer.Argument(metavar="TARGET", help="A directory of backups, or one backup in it.", show_default=False),
+]
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    target: Annotated[
+        Path, typer.Argument(metavar="TARGET", help="A directory of backups.", show_default=False)
+    ],
+    *,
+    json: Json = False,
+) -> int:
+    """Save the namespace into a new directory below TARGET. Runs go on meanwhile."""
+    from ..loops import run_async
+
+    return run_async(_create(settings_of(context), target, json=json))
+
+
+@app.command("list")
+def list_(context: typer.Context, target: Target, *, json: Json = False) -> int:
+    """List the complete backups in TARGET. Exit 1 if there are none."""
+    from ....eventlog.backup import backups_in
+    from ..output.terminal import Screen
+    from ..output.times import moment
+
+    screen, found = Screen(settings_of(context)), list(backups_in(target))
+    if json:
+        screen.json([_document(directory, manifest) for directory, manifest in found])
+    elif found:
+        rows = [
+            [
+                path.name,
+                each.namespace,
+                moment(each.began_at),
+                str(each.messages),
+                f"{each.size_bytes / 1e6:.1f} MB",
+            ]
+            for path, each in found
+        ]
+        screen.table(("backup", "namespace", "began", "messages", "size"), rows)
+    else:
+        screen.say(f"no backups in {target}")
+    return OK if found else NO
+
+
+@app.command()
+def verify(
+    context: typer.Context,
+    target: Target,
+    *,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only compare the files with their digests; needs no server.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Check a backup: its digests, and, restored on a private server, every checksum, chain, position and artifact.
+
+    Exit 1 if something is missing or was changed.
+    """
+    from ..loops import run_async
+
+    return run_async(_verify(settings_of(context), target, quick=quick, json=json))
+
+
+@app.command()
+def restore(
+    context: typer.Context,
+    target: Target,
+    *,
+    named: Annotated[
+        str | None,
+        typer.Option("--as", metavar="NAMESPACE", help="Restore under another name.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Restore a backup into an empty namespace. Every open run is paused, until `foldlog runs resume`."""
+    from ..loops import run_async
+
+    return run_async(_restore(settings_of(context), target, named, json=json))
+
+
+def _document(directory: Path, manifest: Manifest) -> dict[str, Any]:
+    return {
+        "backup": str(directory),
+        "namespace": manifest.namespace,
+        "shards": manifest.shards,
+        "began_at": manifest.began_at,
+        "ended_at": manifest.ended_at,
+        "messages": manifest.messages,
+        "size_bytes": manifest.size_bytes,
+        "digest": manifest.digest,
+    }
+
+
+async def _address(settings: Settings) -> str:
+    """Return the address of the server, which is started if it is the project's own. Raises `ConfigError`."""
+    import os
+
+    from ....eventlog.embedded import ensure_server
+    from ....eventlog.errors import ConfigError
+
+    url = settings.server or os.environ.get("NATS_URL")
+    if url == "memory://":
+        raise ConfigError("a log in memory:// cannot be saved or restored: it ends with its process")
+    return url or (await ensure_server()).url
+
+
+async def _create(settings: Settings, target: Path, *, json: bool) -> int:
+    from ....eventlog.backup import take_backup
+    from ....eventlog.jetstream.audit import namespaces
+    from ....eventlog.jetstream.layout import Layout
+    from ....eventlog.jetstream.opening import check_server, role_setting
+    from ....eventlog.jetstream.wire import Wire
+    from ..output.records import show_logs
+    from ..output.terminal import Screen
+
+    show_logs()
+    screen, layout = Screen(settings), Layout(settings.namespace)
+    wire = await Wire.open(
+        await _address(settings), inbox=layout.inbox(role_setting("caller")), name="foldlog backup"
+    )
+    try:
+        check_server(wire)
+        shards = (await namespaces(wire)).get(layout.namespace)
+        if shards is None:
+            screen.say(f"there is no namespace {layout.namespace!r} at {wire.url}")
+            return NO
+        directory, manifest = await take_backup(wire, layout, shards, target, screen.say)
+    finally:
+        await wire.close()
+    if json:
+        screen.json(_document(directory, manifest))
+    else:
+        screen.write(str(directory))
+        screen.end_line()
+    return OK
+
+
+async def _verify(settings: Settings, target: Path, *, quick: bool, json: bool) -> int:
+    import msgspec
+
+    from ....eventlog.backup import check_files, open_backup, restoring
+    from ....eventlog.embedded import EphemeralServer
+    from ....replay import check_log
+    from ..output.terminal import Screen
+
+    screen = Screen(settings)
+    directory, manifest = open_backup(target)
+    check_files(directory, manifest)
+    if quick:
+        if json:
+            screen.json({**_document(directory, manifest), "whole": True})
+        else:
+            screen.tell(("unaltered: ", "green"), f"{len(manifest.streams)} files of {directory}")
+        return OK
+    async with (
+        EphemeralServer(sync="default") as server,
+        restoring(server.url, directory, manifest, manifest.namespace) as work,
+    ):
+        audit = await work.log.audit()
+        found = await check_log(work.log)
+    problems = [f"missing artifact {digest}" for digest in found.missing]
+    problems += [f"lost: {loss}" for loss in audit.losses]
+    problems += [f"the consumer {name} was not saved" for name in work.missing_consumers]
+    if json:
+        counts = msgspec.to_builtins(found)
+        screen.json({**_document(directory, manifest), **counts, "whole": not problems, "problems": problems})
+        return OK if not problems else NO
+    for problem in problems:
+        screen.tell((problem, "red"))
+    counts = f"runs: {found.runs}, open: {len(found.open)}, commits: {found.commits}"
+    screen.tell(
+        ("whole: ", "green") if not problems else ("incomplete: ", "red"), f"{counts}, in {directory}"
+    )
+    return OK if not problems else NO
+
+
+async def _restore(settings: Settings, target: Path, named: str | None, *, json: bool) -> int:
+    import time
+
+    from ....eventlog.backup import check_files, open_backup, restoring
+    from ....runtime.restored import hold_everything
+    from ..output.records import show_logs
+    from ..output.terminal import Screen
+
+    show_logs()
+    screen = Screen(settings)
+    directory, manifest = open_backup(target)
+    namespace = named or manifest.namespace
+    check_files(directory, manifest)
+    async with restoring(await _address(settings), directory, manifest, namespace, screen.say) as work:
+        held = await hold_everything(work.log, time.time())
+        await work.finish()
+    if json:
+        document = _document(directory, manifest)
+        screen.json(
+            {**document, "restored_as": namespace, "held": held.runs, "paused_schedules": held.schedules}
+        )
+        return OK
+    screen.tell(f"restored {directory.name} as namespace {namespace}")
+    if held.runs:
+        screen.say(
+            f"{len(held.runs)} open runs are paused: nobody knows what they did after the backup. Look at each, then "
+            "let it go on with `foldlog runs resume`"
+        )
+    if held.schedules:
+        screen.say(
+            f"paused schedules: {', '.join(held.schedules)}; `foldlog schedules resume` lets each go on"
+        )
+    return OK
