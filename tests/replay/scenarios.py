@@ -55,6 +55,7 @@ from foldlog.runtime.ports.models import (
     TransientModelError,
 )
 from foldlog.runtime.ports.tools import Retryable, ToolFailed
+from foldlog.runtime.restored import hold_everything
 
 WAIT_S = 30.0
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -598,6 +599,22 @@ async def released(world: World) -> None:
         await end(second.get_run(run_id))
 
 
+async def restored(world: World) -> None:
+    """A restore holds a run that waits for an answer; the answer comes, and then a person lets the run go on."""
+    agent = world.agent("ops", calls(("deploy", {"service": "web"})), says("done"), hitl_tools=["deploy"])
+    async with world.runtime() as rt:
+        run = await rt.start(agent, "deploy")
+        await parked(world, run)
+    await hold_everything(world.log, at=world.log.clock.now())
+    async with world.runtime() as rt:
+        again = rt.get_run(run.run_id)
+        (asked,) = (await again.state()).approvals
+        await again.resolve(asked, "approved", by="ann")
+        await again.resume()
+        await rt.drive(run.run_id)
+        await end(again)
+
+
 async def emitted(world: World) -> None:
     await played(world, world.agent("teller", calls(("report", {}), ("large", {})), says("done")))
 
@@ -988,6 +1005,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         verified,
         started_again,
         released,
+        restored,
         emitted,
         planned,
         forked,
