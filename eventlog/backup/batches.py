@@ -7,32 +7,58 @@ last one says so.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from ..jetstream import headers
 from ..jetstream.layout import Layout
-from ..jetstream.removals import remove_at
+from ..jetstream.removals import note_removal, remove_at
 from ..jetstream.wire import Reply, Wire
 
-
-async def drop_torn_batch(wire: Wire, layout: Layout, shard: int, last: int) -> tuple[int, ...]:
-    """Remove what a restored shard, which ends at `last`, has of an incomplete batch; returns the positions."""
-    stream = layout.shard(shard)
-    newest = await _message_at(wire, stream, last) if last else None
-    if newest is None or _is_complete(layout, shard, newest[0]):
-        return ()
-    number = headers.number(newest[0], headers.BATCH_SEQUENCE)
-    torn = tuple(range(max(1, last - number + 1), last + 1))
-    await remove_at(wire, layout, stream, torn)
-    return torn
+LOOK_BACK = 2000
+"""How far back the newest message is looked for: a batch has at most 1,000."""
 
 
-def _is_complete(layout: Layout, shard: int, header: bytes) -> bool:
-    """Return whether the newest message of a shard is not of a batch, or is its last one."""
+class End(NamedTuple):
+    """The end of a snapshot: positions of an incomplete batch, and those that the server counts but does not have."""
+
+    torn: tuple[int, ...]
+    missing: tuple[int, ...]
+
+
+async def end_of(wire: Wire, layout: Layout, shard: int, stream: str, last: int) -> End:
+    """Look at the end of a snapshot of a shard of `layout`, restored as `stream`. A mirror has no batch headers."""
     due = f"{layout.prefix(shard)}.due.".encode()
-    if not headers.value(header, headers.BATCH_ID) or headers.value(header, b"Nats-Subject").startswith(due):
-        return True  # a wake-up that a timer became has the headers of its schedule
-    return bool(headers.value(header, headers.BATCH_COMMIT))
+    position, header, came_later = last, b"", set[int]()
+    while position > max(0, last - LOOK_BACK):
+        found = await _message_at(wire, stream, position)
+        if found is not None and not headers.value(found[0], b"Nats-Subject").startswith(due):
+            header = found[0]
+            break
+        if (
+            found is not None
+        ):  # what a timer became, perhaps since the restore, with the headers of its schedule
+            came_later.add(position)
+        position -= 1
+    if not header:
+        return End((), ())
+    held = position + headers.number(header, headers.TIMERS)
+    number = headers.number(header, headers.BATCH_SEQUENCE)
+    in_batch = headers.value(header, headers.BATCH_ID) and not headers.value(header, headers.BATCH_COMMIT)
+    is_torn = bool(in_batch) and (held == position or held > last)
+    torn = tuple(range(max(1, position - number + 1), position + 1)) if is_torn else ()
+    after = position if is_torn else held
+    missing = tuple(each for each in range(after + 1, last + 1) if each not in came_later)
+    return End(torn, missing)
+
+
+async def drop_end(wire: Wire, layout: Layout, stream: str, end: End) -> None:
+    """Remove what a stream has of an incomplete batch, and note what it does not have. Raises `LogUnavailable`."""
+    if end.missing:
+        await note_removal(wire, layout, stream, end.missing)
+    if end.torn:
+        await remove_at(wire, layout, stream, end.torn)
 
 
 async def _message_at(wire: Wire, stream: str, position: int) -> Reply | None:

@@ -29,7 +29,7 @@ from ..jetstream.removals import note_removal, remove_at, removed
 from ..jetstream.seals import read_seals, seal_shard
 from ..jetstream.wire import Done, Refused, Wire
 from ..losses import Loss
-from .batches import drop_torn_batch
+from .batches import drop_end, end_of
 from .manifest import Manifest, SavedStream
 from .snapshots import load
 from .taking import durable_consumers
@@ -98,7 +98,7 @@ async def restoring(
         try:
             missing: list[str] = []
             ends: dict[int | None, int] = {}
-            for stream in reversed(_last_first(manifest)):
+            for stream in _last_first(manifest):
                 ends[stream.shard] = await _restore(wire, layout, directory, manifest, stream, gate)
                 if layout.namespace == manifest.namespace:
                     there = await durable_consumers(wire, stream.name)
@@ -226,9 +226,11 @@ async def _restore(
     path = directory / stream.file
     if layout.namespace != manifest.namespace:
         return await _restore_renamed(wire, layout, Layout(manifest.namespace), stream, restored, path)
-    last = _last_of(restored["name"], stream, await load(wire, restored, stream.state, path))
+    await load(wire, restored, stream.state, path)
+    last = await _last_of(wire, restored["name"], stream)
     if stream.shard is not None:
-        await drop_torn_batch(wire, layout, stream.shard, last)
+        end = await end_of(wire, layout, stream.shard, stream.name, last)
+        await drop_end(wire, layout, stream.name, end)
     return last
 
 
@@ -243,7 +245,9 @@ async def _restore_renamed(
         "name": apart,
         "subjects": [f"apart.{restored['metadata'][RESTORING_KEY]}.{name}"],
     }
-    last = _last_of(apart, stream, await load(wire, aside, stream.state, path))
+    await load(wire, aside, stream.state, path)
+    last = await _last_of(wire, apart, stream)
+    end = None if stream.shard is None else await end_of(wire, was, stream.shard, apart, last)
     renaming = {"src": _subjects(was, stream), "dest": _subjects(layout, stream)}
     mirror = {
         **{key: value for key, value in aside.items() if key not in {"subjects", "allow_atomic"}},
@@ -253,10 +257,10 @@ async def _restore_renamed(
     await wire.api(f"STREAM.CREATE.{name}", mirror, Done)
     while (await _info(wire, name)).state.get("last_seq", 0) < last:  # noqa: ASYNC110 - the server says nothing
         await asyncio.sleep(_POLL_S)
-    if stream.shard is not None:  # no timer may be due yet: their targets are subjects of the old name
+    if stream.shard is not None and end is not None:  # no timer may be due yet
         plain = {key: value for key, value in restored.items() if key != "allow_msg_schedules"}
         await wire.api(f"STREAM.UPDATE.{name}", {**plain, "allow_rollup_hdrs": True}, Done)
-        await drop_torn_batch(wire, layout, stream.shard, last)
+        await drop_end(wire, layout, name, end)
         timers = f"{layout.prefix(stream.shard)}.timer.>"
         await wire.api(f"STREAM.PURGE.{name}", {"filter": timers}, Done)
     await wire.api(f"STREAM.UPDATE.{name}", restored, Done)
@@ -264,9 +268,9 @@ async def _restore_renamed(
     return last
 
 
-def _last_of(name: str, stream: SavedStream, state: Mapping[str, Any]) -> int:
+async def _last_of(wire: Wire, name: str, stream: SavedStream) -> int:
     """Return the last position of a restored stream; the snapshot may have more than its state said."""
-    last = int(state.get("last_seq", 0))
+    last = int((await _info(wire, name)).state.get("last_seq", 0))
     if last < stream.last_position:
         raise LogUnavailable(
             f"the server restored {name} only to position {last} of {stream.last_position}; see its log"

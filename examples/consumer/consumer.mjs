@@ -97,7 +97,7 @@ const KNOWN = new Set(
     "status step text reasoning file usage tool_call mcp_progress tool_result approval_requested approval_resolved " +
     "wait_started wait_ended context " +
     "message_injected budget error ralph_iteration ralph_stop child_started child_finished custom submitted claimed " +
-    "released left_to_others offloaded memory_hydrated knowledge_found prepared model_requested model_failed " +
+    "released left_to_others restored offloaded memory_hydrated knowledge_found prepared model_requested model_failed " +
     "reply_state planner_replied planner_tool_returned plan_made cut_begun summary_made signal_received signal_dropped " +
     "tool_started tool_attempt_failed result_recorded parked output_rejected " +
     "timer_fired message_queued pause_requested cancel_requested approval_revoked late_outcome lane_updated key_recorded " +
