@@ -72,6 +72,7 @@ from ...runtime.core.model_request import deciding, prompt_of
 from ...runtime.core.policy import Call
 from ...runtime.core.rules import Rules, rules_of_run
 from ...runtime.core.submission import opening_events
+from ...runtime.core.tool_refresh import removed
 from ...runtime.core.turn import Turn
 from ...runtime.journal.journal import CUT_BEHIND
 from ...runtime.ports import conditions
@@ -539,7 +540,7 @@ class _Guided(Turn):
             values = _changes(recorded, expose(tool.spec, self.rules.injected_tool_args))
             if values:
                 self._differ(prepared, f"tool {recorded.name!r} has changed: {', '.join(values)}", values)
-        added = now.keys() - {tool.name for tool in prepared.tools}
+        added = now.keys() - {tool.name for tool in prepared.tools} - removed(self.state)
         if added:
             self._differ(prepared, f"agent {name!r} has a new tool {min(added)!r}")
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.commands import Project
 
 WORDS = "the secret of " + "x" * 40
@@ -108,10 +110,13 @@ def test_an_archived_run_is_shown_replayed_and_written_from_its_copy(project: Pr
     assert project.run("archive", "list", "nowhere").code == 2
 
 
-def test_retention_erases_what_is_due_by_hand_and_in_a_worker(project: Project):
+def test_retention_erases_what_is_due_by_hand_and_in_a_worker(
+    project: Project, request: pytest.FixtureRequest
+):
     assert "has no [retention]" in project.run("retention", "show").error
     run = started(project)
     config = project.place / "foldlog.toml"
+    request.addfinalizer(lambda: config.unlink(missing_ok=True))  # other tests share the project
     config.write_text('[retention]\nkeep = "1h"\n[retention.agents.helper]\nkeep = "1s"\n')
     shown = project.run("retention", "show", "--json").document
     assert (shown["keep_s"], shown["agents"]["helper"]["keep_s"]) == (3600.0, 1.0)

@@ -814,8 +814,7 @@ def test_a_partial_result_is_the_last_that_its_call_reported() -> None:
     two = insert(insert(events, at, report), at, report)
 
     def ended(events: Events, number: int) -> set[str]:
-        return rules(
-            change(events, find(events, ToolResult), metadata={**result.metadata, "partial": number})
-        )
+        changed = change(events, find(events, ToolResult), metadata={**result.metadata, "partial": number})
+        return rules(renumbered(changed))
 
     assert (ended(two, 2), ended(two, 1), ended(events, 1)) == (set(), {"R39"}, {"R39"})
