@@ -23,6 +23,7 @@ FoldlogError                    catch this to catch every error of foldlog
 ├── SessionBusy                 a run of the session is open: wait for its end, or cancel it
 ├── RunFailed                   the run ended with an error (error_type, message, usage, steps)
 ├── RunCancelled                the run was cancelled (reason)
+├── OperationFailed             an operation of a workflow failed: catch it in the workflow's code (place, status)
 ├── ApprovalError               the approval cannot be answered like this (unknown, answered, invalid)
 ├── SignalError                 the signal cannot be sent like this (name, size, schema of the wait)
 │   └── TooManySignals          the run has 1,000 signals that no wait has taken
@@ -281,6 +282,20 @@ class RunCancelled(FoldlogError):
     def __init__(self, reason: str, *, run_id: str) -> None:
         super().__init__(f"run {run_id} was cancelled" + (f": {reason}" if reason else ""))
         self.reason, self.run_id = reason, run_id
+
+
+class OperationFailed(FoldlogError):
+    """An operation of a workflow failed: its tool or child run, or the making of a value.
+
+    Attributes: `place` (of the operation), `status` (error, timed_out, rejected, aborted, cancelled), `reason`.
+    """
+
+    def __init__(self, place: str, status: str, reason: str) -> None:
+        super().__init__(f"{place} {_STATUSES.get(status, 'failed')}: {reason}")
+        self.place, self.status, self.reason = place, status, reason
+
+
+_STATUSES = {"timed_out": "timed out", "rejected": "was rejected", "cancelled": "was cancelled"}
 
 
 class ApprovalError(FoldlogError):

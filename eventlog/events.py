@@ -289,7 +289,7 @@ class ApprovalRequested(EventFields, frozen=True, kw_only=True, tag="approval_re
     `reason`: the rule that requires it, or what is missing. `injected_args`: additional arguments that the model wrote.
     For a call whose postcondition could not be verified, `postcondition` is the report (as in a result's metadata),
     `evidence` the artifacts that it refers to, and `result` the return value of the tool, if known; `in_parts` as in a
-    result.
+    result. `place`: of a question that a workflow itself asks, its place there.
     """
 
     type: ClassVar[Literal["approval_requested"]] = "approval_requested"
@@ -304,6 +304,7 @@ class ApprovalRequested(EventFields, frozen=True, kw_only=True, tag="approval_re
     evidence: list[dict[str, Json]] = []
     result: Json = None
     in_parts: bool = False
+    place: str = ""
 
 
 class ApprovalResolved(EventFields, frozen=True, kw_only=True, tag="approval_resolved"):
@@ -334,7 +335,8 @@ class WaitStarted(EventFields, frozen=True, kw_only=True, tag="wait_started"):
     """A running call waits: until `until` (Unix seconds; null: without a limit), or for a signal of this `name`.
 
     A callback is a signal to this very wait, sent with a token (`token_issued`). `wait_id` names the wait within its
-    call. `schema` is the JSON Schema of the signal's data, null for any data.
+    call. `schema` is the JSON Schema of the signal's data, null for any data. A workflow waits by itself, without a
+    call: `place` is that of the wait, and `asked` the start of the SHA-256 (hex) of what its code asked for.
     """
 
     type: ClassVar[Literal["wait_started"]] = "wait_started"
@@ -343,17 +345,23 @@ class WaitStarted(EventFields, frozen=True, kw_only=True, tag="wait_started"):
     name: str = ""
     until: float | None = None
     schema: dict[str, Json] | None = None
+    place: str = ""
+    asked: str = ""
 
 
 class WaitEnded(EventFields, frozen=True, kw_only=True, tag="wait_ended"):
-    """A wait is over, and its call runs again. `data`, `key` and `by` are those of the signal that was received."""
+    """A wait is over, and its call runs again. `data`, `key` and `by` are those of the signal that was received.
+
+    Cancelled: the wait of a workflow's branch that lost a race; `place` as in `wait_started`.
+    """
 
     type: ClassVar[Literal["wait_ended"]] = "wait_ended"
     wait_id: str
-    outcome: Literal["elapsed", "received", "timed_out"]
+    outcome: Literal["elapsed", "received", "timed_out", "cancelled"]
     data: Json = None
     key: str = ""
     by: str = ""
+    place: str = ""
 
 
 class Context(EventFields, frozen=True, kw_only=True, tag="context"):
@@ -414,12 +422,14 @@ class RalphStop(EventFields, frozen=True, kw_only=True, tag="ralph_stop"):
 
 
 class ChildStarted(EventFields, frozen=True, kw_only=True, tag="child_started"):
-    """A child run was started."""
+    """A child run was started; `place` and `asked` of a child of a workflow as in `wait_started`."""
 
     type: ClassVar[Literal["child_started"]] = "child_started"
     child_run: str
     name: str
     kind: str
+    place: str = ""
+    asked: str = ""
 
 
 class ChildFinished(EventFields, frozen=True, kw_only=True, tag="child_finished"):
@@ -822,20 +832,65 @@ class ResultRecorded(EventFields, frozen=True, kw_only=True, tag="result_recorde
 class Memoized(EventFields, frozen=True, kw_only=True, tag="memoized"):
     """A memoized part of a tool call is done; a repeated call takes its value from here.
 
-    `evidence` are the artifacts that it stored: objects with `id`, `media_type` and `size_bytes`.
+    `evidence` are the artifacts that it stored: objects with `id`, `media_type` and `size_bytes`. In a workflow, where
+    its place is the `tool_call_id`, it may also have failed with an `error`.
     """
 
     type: ClassVar[Literal["memoized"]] = "memoized"
     name: str
     value: Json = None
     evidence: list[dict[str, Json]] = []
+    error: str = ""
+
+
+class Chosen(EventFields, frozen=True, kw_only=True, tag="chosen"):
+    """The branch with this `index` was the first of a race in a workflow to end.
+
+    `lost` are the operations of the other branches that have no branch of their own, by their places.
+    """
+
+    type: ClassVar[Literal["chosen"]] = "chosen"
+    place: str
+    index: int
+    lost: list[str] = []
+
+
+class Marked(EventFields, frozen=True, kw_only=True, tag="marked"):
+    """A value that the code of a workflow got at a place, and gets again: which code it follows, or a random seed."""
+
+    type: ClassVar[Literal["marked"]] = "marked"
+    place: str
+    name: str
+    value: Json
+
+
+class Diverged(EventFields, frozen=True, kw_only=True, tag="diverged"):
+    """The code of a workflow asks for something else than the log has of this place, so that the run is parked.
+
+    `recorded` is what the log has, `asked` what the code asks for; one of them may be empty.
+    """
+
+    type: ClassVar[Literal["diverged"]] = "diverged"
+    place: str
+    recorded: str
+    asked: str
+
+
+class OperationSkipped(EventFields, frozen=True, kw_only=True, tag="operation_skipped"):
+    """A step of a workflow's table is not run: `why` says what it depends on."""
+
+    type: ClassVar[Literal["operation_skipped"]] = "operation_skipped"
+    place: str
+    why: str
 
 
 class Parked(EventFields, frozen=True, kw_only=True, tag="parked"):
     """The run waits without a worker; its epoch is over. `timer_id` and `due_at` are for reason timer."""
 
     type: ClassVar[Literal["parked"]] = "parked"
-    reason: Literal["approval", "unverifiable", "wait", "timer", "manual", "budget", "child", "policy"]
+    reason: Literal[
+        "approval", "unverifiable", "wait", "timer", "manual", "budget", "child", "policy", "takeover"
+    ]
     timer_id: str = ""
     due_at: float | None = None
 
@@ -1271,6 +1326,10 @@ Engine = (
     | ToolStarted
     | ToolAttemptFailed
     | Memoized
+    | Chosen
+    | Marked
+    | Diverged
+    | OperationSkipped
     | ResultRecorded
     | Parked
     | OutputRejected

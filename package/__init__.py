@@ -31,8 +31,11 @@ if TYPE_CHECKING:
         ToolContext,
         ToolFailed,
         Worker,
+        Workflow,
+        WorkflowRun,
         postcondition,
         tool,
+        workflow,
     )
 
     __version__: str
@@ -59,9 +62,12 @@ __all__ = [
     "ToolContext",
     "ToolFailed",
     "Worker",
+    "Workflow",
+    "WorkflowRun",
     "__version__",
     "postcondition",
     "tool",
+    "workflow",
 ]
 
 

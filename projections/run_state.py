@@ -30,6 +30,7 @@ from ..eventlog.events import (
     WaitStarted,
 )
 from ..eventlog.parts import FilePart, files_of
+from .flow_state import FlowState
 from .id_set import IdSet
 from .messages import Message, Place, ReplyItems, chain
 
@@ -94,7 +95,10 @@ def signal_key(name: str, key: str) -> str:
 
 
 class CallState(msgspec.Struct):
-    """One tool call of the current step."""
+    """One tool call of the current step; of a workflow, also a question or a wait that is open.
+
+    `kind` is tool, ask, or that of the wait.
+    """
 
     id: str
     index: int
@@ -140,6 +144,7 @@ class CallState(msgspec.Struct):
     callbacks: dict[str, CallbackState] = {}
     """By the `wait_id` under which the call waits, or will."""
     result: ToolResult | None = None
+    kind: str = "tool"
 
     @property
     def open_wait(self) -> WaitStarted | None:
@@ -362,6 +367,8 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     """Results that a fork may still use for calls instead of running them, by `recording_key`, oldest first."""
     recorded_below: list[ResultRecorded] = []
     """Recorded results for the nodes below the run, which get them when they begin."""
+    flow: FlowState | None = None
+    """The operations of a workflow; null for any other run. Its open calls, questions and waits are in `calls`."""
     open_children: dict[str, str | None] = {}
     """Child runs that are not over, with the call to which each belongs."""
     child_count: int = 0
@@ -494,6 +501,11 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
         """True if a worker should drive or end the run, unless it waits in a lane: stored, not parked, not over."""
         return self.exists and not self.over and self.parked is None
 
+    @property
+    def call_step(self) -> int | None:
+        """The step of the events of its calls: that of the agent, none for a workflow."""
+        return self.step if self.flow is None else None
+
     def nodes_of(self, name: str) -> list[NodeState]:
         """Return the nodes of this name, by their ordinals."""
         return [node for node in self.nodes if node.name == name]
@@ -504,7 +516,7 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
 
     @property
     def kind(self) -> str:
-        """The kind of the run: agent, swarm, ralph; empty before it exists."""
+        """The kind of the run: agent, swarm, ralph, workflow; empty before it exists."""
         return self.submitted.kind if self.submitted is not None else ""
 
     @property

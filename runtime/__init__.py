@@ -12,6 +12,8 @@ if typing.TYPE_CHECKING:
     from .agents import Agent, RalphLoop, Swarm
     from .agents.loop_config import Stop
     from .agents.registry import Registry
+    from .agents.workflow.run import WorkflowRun
+    from .agents.workflow.workflow import Workflow, workflow
     from .core.loop.config import Reflection, Scored
     from .core.swarm import format_flow, parse_flow
     from .driving.host import Host
@@ -78,10 +80,13 @@ __all__ = [
     "ToolFailed",
     "Trigger",
     "Worker",
+    "Workflow",
+    "WorkflowRun",
     "format_flow",
     "parse_flow",
     "postcondition",
     "tool",
+    "workflow",
 ]
 
 _LOADED_LATER = {
@@ -127,6 +132,9 @@ _LOADED_LATER = {
     "parse_flow": "core.swarm",
     "postcondition": "tools.verified",
     "tool": "tools.decorator",
+    "Workflow": "agents.workflow.workflow",
+    "WorkflowRun": "agents.workflow.run",
+    "workflow": "agents.workflow.workflow",
 }
 
 if not typing.TYPE_CHECKING:  # for a checker, a name that is not imported above does not exist

@@ -17,7 +17,7 @@ from ...eventlog.errors import LogCorrupted
 from ...eventlog.events import Claimed, Offloaded, StoredEvent, Unknown
 from ...eventlog.offload import outline_of
 from ..run_state import RunState
-from . import calls, children, conversation, lifecycle, planning, steps, waits
+from . import calls, children, conversation, lifecycle, operations, planning, steps, waits
 from .counting import count_broken
 
 __all__ = ["FOLDS", "apply", "check_epoch", "evolve", "fold_commit"]
@@ -92,6 +92,10 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.Evaluated: children.evaluate,
     events.RalphIteration: children.iterate,
     events.OutputMade: children.make_output,
+    events.Chosen: operations.choose,
+    events.Marked: operations.mark,
+    events.Diverged: operations.diverge,
+    events.OperationSkipped: operations.skip,
     events.Reasoning: _no_change,
     events.Budget: _no_change,
     events.LateOutcome: count_broken,

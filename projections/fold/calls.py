@@ -25,6 +25,7 @@ from ..call_texts import memo_mark, question_mark, recording_key
 from ..money import plus_cost
 from ..retrieval import RETRIEVE, is_offloaded, retrieval_spec
 from ..run_state import TODO_SOURCE, ApprovalState, CallbackState, CallState, RunState, SpentState, Todo
+from . import operations
 from .conversation import count_tools
 from .counting import count_retry
 
@@ -34,16 +35,17 @@ _UNTIL_ANY = frozenset({"approval", "unverifiable", "budget", "wait", "child"})
 
 def call_tool(state: RunState, event: ToolCall) -> None:
     """Add a tool call that the model requested; one that the provider ran leaves only its id taken."""
-    call_id = event.tool_call_id or ""
+    call_id, flow = event.tool_call_id or "", state.flow
     if event.executed_by:
         state.call_places.setdefault(call_id, (state.step, -1))
         return
-    state.place_call(call_id, (state.step, len(state.calls)))
+    if flow is None:
+        state.place_call(call_id, (state.step, len(state.calls)))
     count = state.tool_counts.get(event.tool_name, 0)
     state.tool_counts[event.tool_name] = count + 1
     state.calls[call_id] = CallState(
         id=call_id,
-        index=len(state.calls),
+        index=len(state.calls if flow is None else flow.asked),
         name=event.tool_name,
         arguments=event.arguments,
         raw_arguments=event.raw_arguments,
@@ -52,6 +54,8 @@ def call_tool(state: RunState, event: ToolCall) -> None:
         count=count,
         cut=state.model.finish_reason,
     )
+    if flow is not None:
+        operations.ask_tool(flow, state.calls[call_id])
 
 
 def start_call(state: RunState, event: ToolStarted) -> None:
@@ -79,10 +83,15 @@ def return_result(state: RunState, event: ToolResult) -> None:
     offer_retrieval(state, event)
     if "recorded_from" in event.metadata:
         state.recorded.get(recording_key(call.name, call.arguments), [])[:1] = []
+    if state.flow is not None:
+        operations.end_call(state, state.flow, event)
 
 
 def keep_part(state: RunState, event: Memoized) -> None:
-    """Store the value of a memoized part of the call."""
+    """Store the value of a memoized part of the call, or of the workflow itself."""
+    if state.flow is not None and event.tool_call_id not in state.calls:
+        operations.keep_value(state, state.flow, event)
+        return
     call = in_call(state, event.tool_call_id)
     call.memos[event.name] = event.value
     if event.evidence:
@@ -123,7 +132,8 @@ def in_call(state: RunState, call_id: str | None) -> CallState:
 def request_approval(state: RunState, event: ApprovalRequested) -> None:
     """Add an approval, about a call or about the run."""
     state.approvals[event.approval_id] = ApprovalState(request=event)
-    call = in_call(state, event.tool_call_id)
+    operations.open_question(state, event)
+    call = in_call(state, event.tool_call_id or event.place)
     call.approval_id = event.approval_id
     if event.kind == QUESTION:  # a question ends the attempt
         call.asks += 1
@@ -142,6 +152,8 @@ def resolve_approval(state: RunState, event: ApprovalResolved) -> None:
     unpark(state)
     if approval.request.kind == "budget" and event.decision == "approved":
         _raise_ceiling(state.spent, approval.request.arguments.get("budget"), event.arguments)
+    if approval.request.place:
+        operations.answer_question(state, approval.request.place, event)
     call = state.calls.get(event.tool_call_id or "")
     if event.always:
         arguments = approval.request.arguments if event.arguments is None else event.arguments
@@ -163,6 +175,7 @@ def revoke_approval(state: RunState, event: ApprovalRevoked) -> None:
     """Revoke an approval; it needs no decision any more."""
     if event.approval_id in state.approvals:
         state.approvals[event.approval_id].revoked = True
+        operations.withdraw_question(state, event)
 
 
 def issue_token(state: RunState, event: TokenIssued) -> None:

@@ -13,13 +13,16 @@ from ...eventlog.events import (
 )
 from ..money import plus_cost
 from ..run_state import SPAWN_SELF, NodeState, RunState
+from . import operations
 
 
 def start_child(state: RunState, event: ChildStarted) -> None:
     """Add an open child: one of a call, or a node."""
     state.open_children[event.child_run] = event.tool_call_id
     state.child_count += 1
-    if event.tool_call_id is None:
+    if event.place:
+        operations.start_child(state, event)
+    elif event.tool_call_id is None:
         ordinal = len(state.nodes_of(event.name))
         state.nodes.append(
             NodeState(
@@ -35,6 +38,7 @@ def start_child(state: RunState, event: ChildStarted) -> None:
 def finish_child(state: RunState, event: ChildFinished) -> None:
     """Close a child."""
     state.open_children.pop(event.child_run, None)
+    operations.finish_child(state, event)
     for node in state.nodes:
         if node.child_run == event.child_run:
             node.status, node.ended_at = event.status, state.updated_at
@@ -44,6 +48,7 @@ def return_child(state: RunState, event: ChildReturned) -> None:
     """Add the usage of a child, and store the output of a node."""
     state.inner_usage = state.inner_usage + event.usage
     state.inner_cost_usd = plus_cost(state.inner_cost_usd, event.cost_usd)
+    operations.return_child(state, event)
     for node in state.nodes:
         if node.child_run == event.child_run:
             node.returned = event

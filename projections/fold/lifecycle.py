@@ -22,6 +22,7 @@ from ...eventlog.events import (
     ToolsRefreshRequested,
     Unknown,
 )
+from ..flow_state import FlowState
 from ..messages import Message
 from ..run_state import ElapsedState, RunState
 from .conversation import add_message, learn_window, update_system_message
@@ -31,6 +32,8 @@ from .steps import restart_model_call
 def submit(state: RunState, event: Submitted) -> None:
     """Create the run with its input and the messages before it."""
     state.submitted = event
+    if event.kind == "workflow":
+        state.flow = FlowState()
     state.mcp_servers = dict(event.config.get("mcp_servers") or {})
     state.context.shows_budget = event.config.get("budget_awareness") == "per-message"
     update_system_message(state)
@@ -113,6 +116,8 @@ def set_status(state: RunState, event: Status) -> None:
         if event.reason == "manual":  # a pause request during an approval stays open until its own pause
             state.pause_requested = False
     elif event.status == "resumed":
+        if state.flow is not None:
+            state.flow.diverged = None
         if state.paused == "policy":  # all models had failed, and are called again
             restart_model_call(state)
         if event.reason in {"manual", "policy"} and state.held_at is not None:  # a person lets it go on

@@ -5,12 +5,14 @@ from __future__ import annotations
 from ...eventlog.events import SignalDropped, SignalReceived, WaitEnded, WaitStarted
 from ..call_texts import wait_mark
 from ..run_state import RunState, UnreadSignal, WaitState, signal_key
+from . import operations
 from .calls import in_call, unpark
 
 
 def start_wait(state: RunState, event: WaitStarted) -> None:
     """End the attempt: the call is run again after the wait, and an unsafe one has not begun then."""
-    call = in_call(state, event.tool_call_id)
+    operations.open_wait(state, event)
+    call = in_call(state, event.tool_call_id or event.place)
     begun = sum(len(each.waits) for each in state.calls.values())
     call.waits[event.wait_id] = WaitState(started=event, order=begun)
     call.started, call.retry_at = 0, None
@@ -19,7 +21,7 @@ def start_wait(state: RunState, event: WaitStarted) -> None:
 
 def end_wait(state: RunState, event: WaitEnded) -> None:
     """Let the call run again, after those that may run already; a received signal is read."""
-    call = in_call(state, event.tool_call_id)
+    call = in_call(state, event.tool_call_id or event.place)
     wait = call.waits.get(event.wait_id)
     if wait is None or wait.ended is not None:
         return
@@ -27,6 +29,8 @@ def end_wait(state: RunState, event: WaitEnded) -> None:
     if event.outcome == "received":
         wait.sent_at = _take(state, *channel(wait.started))
     call.turn = max(each.turn for each in state.calls.values()) + 1
+    if event.place:
+        operations.close_wait(state, event, wait.sent_at)
     unpark(state)
 
 
@@ -50,7 +54,7 @@ def drop_signal(state: RunState, event: SignalDropped) -> None:
 
 def channel(wait: WaitStarted) -> tuple[str, str | None]:
     """Return the name of the signals that the wait takes, and the call to which they are sent; null for the run."""
-    return (wait.wait_id, wait.tool_call_id) if wait.kind == "callback" else (wait.name, None)
+    return (wait.wait_id, wait.tool_call_id or wait.place) if wait.kind == "callback" else (wait.name, None)
 
 
 def _take(state: RunState, name: str, call_id: str | None) -> float | None:

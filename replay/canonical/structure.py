@@ -73,8 +73,9 @@ IGNORABLE: tuple[Ignored, ...] = ("cached-tokens", "usage")
 
 Strand = tuple[tuple[str, int | str], ...]
 """The position of an event within its run, outermost part first: members ("|") of something that runs in parallel, such
-as the calls of a step, and stages (">") of a sequence. Two events are concurrent if their strands first differ at two
-members.
+as the calls of a step, stages (">") of a sequence, and operations ("=") of one branch of a workflow, which depend on
+what the branch asks for and not on each other. Two events are concurrent if their strands first differ at two members,
+or at two operations.
 """
 
 _ENGINE = (ChildReturned, Evaluated, ModelRequested, OutputMade, Submitted)
@@ -92,7 +93,7 @@ _CALL_FAMILIES = (
     ToolResult,
 )
 _CHILD_FAMILIES = (ChildStarted, ChildFinished)
-_ADDED = frozenset({"always", "executed_by", "in_parts", "parts", "policy"})
+_ADDED = frozenset({"always", "asked", "executed_by", "in_parts", "parts", "place", "policy"})
 """Fields that were added to events. An unset one is omitted, so that the digests of older runs do not change."""
 _KEPT: dict[type[EventFields], tuple[str, ...]] = {
     cls: tuple(name for name in cls.__struct_fields__ if name not in ENVELOPE | VOLATILE | JOINED)
@@ -146,6 +147,7 @@ class _Run:
         self.steps: dict[int | None, Placed] = {}
         self.output: str | None = None
         self.swarm: RunState | None = None
+        self.is_workflow = False
         self.nodes: dict[str, Strand] = {}
         """The strands of a swarm's child runs within its flow."""
         self.after: dict[str, list[str]] = {}
@@ -163,6 +165,9 @@ class _Run:
 
     def call_of(self, event: Event) -> CallPlace | None:
         """Return the call that an event belongs to, None for an event of the run as a whole."""
+        place: str = getattr(event, "place", "")
+        if self.is_workflow and (place or event.tool_call_id is not None):
+            return None, place or event.tool_call_id or ""
         if event.tool_call_id is None:
             return (event.step, event.name) if isinstance(event, ChildStarted) else None
         exact = self.calls.get((event.step, event.tool_call_id))
@@ -170,9 +175,11 @@ class _Run:
 
     def strand_of(self, event: Event) -> Strand | None:
         """Return the strand of the event, None if it depends on everything in the run."""
-        if isinstance(event, _CHILD_FAMILIES) and event.tool_call_id is None:
+        if isinstance(event, _CHILD_FAMILIES) and event.tool_call_id is None and not self.is_workflow:
             return self.nodes.get(event.child_run)
         call = self.call_of(event)
+        if self.is_workflow and call is not None:
+            return _in_workflow(call[1], asks=asks_for(event) is not None)
         if call is None or not (
             isinstance(event, (*_CALL_FAMILIES, *_CHILD_FAMILIES)) or self.forwarded(event)
         ):
@@ -183,6 +190,8 @@ class _Run:
         """Fold an event that shows the progress of a swarm."""
         if isinstance(event, Submitted) and event.kind == "swarm":
             self.swarm = RunState(path=self.path)
+        if isinstance(event, Submitted):
+            self.is_workflow = event.kind == "workflow"
         if self.swarm is not None:
             apply(self.swarm, msgspec.structs.replace(event, agent_path=""), 0.0)  # type: ignore[arg-type] # stored
 
@@ -209,7 +218,7 @@ def are_concurrent(one: Strand, other: Strand) -> bool:
     """Return whether two strands first differ at two parallel members; a call and a child within it do not."""
     for mine, theirs in zip(one, other, strict=False):
         if mine != theirs:
-            return mine[0] == theirs[0] == "|"
+            return mine[0] == theirs[0] and mine[0] != ">"
     return False
 
 
@@ -235,6 +244,8 @@ class _Names:
         if isinstance(event, _OF_NODES):
             run.coordinate(event)
         match event:
+            case ToolCall() if run.is_workflow:
+                pass
             case ToolCall():
                 place = run.next_call(event)
                 if event.tool_name == PARALLEL:
@@ -267,6 +278,29 @@ class _Names:
         parent_id, call, ordinal, name = parent
         at = "" if call[1] == name else f"@{_label(call)}"
         return f"{self.name(parent_id)}/{name}{at}#{ordinal}"
+
+
+def _in_workflow(place: str, *, asks: bool) -> Strand | None:
+    """Return the strand of an operation's event: that of its branch when it is asked for, then one of its own (R28).
+
+    What the workflow itself asks for, outside of every branch, depends on everything in the run.
+    """
+    *branch, name = place.split("/")
+    strand: Strand = tuple(("|", part) for part in branch)
+    if not asks:
+        return (*strand, ("=", name))
+    return strand or None
+
+
+def asks_for(event: Event) -> str | None:
+    """Return the place of the operation that a workflow asks for with this event; null for any other event."""
+    match event:
+        case ToolCall():
+            return event.tool_call_id
+        case WaitStarted() | ApprovalRequested() | ChildStarted():
+            return event.place or None
+        case _:
+            return None
 
 
 def _strand(call: CallPlace) -> Strand:
@@ -396,6 +430,9 @@ def _replace_ids(places: _Names, run: _Run, item: Placed) -> None:
             if event.child_run in places.parents:
                 _, call, ordinal, _ = places.parents[event.child_run]
                 item.call = (call[0], f"{call[1]}/{ordinal}") if call in run.forks else call
+                if run.is_workflow:
+                    item.strand = _in_workflow(call[1], asks=isinstance(event, ChildStarted))
+                    return
                 item.strand = run.strand_of(event) if event.tool_call_id is None else _strand(item.call)
             if isinstance(event, ChildStarted) and event.child_run in run.after:
                 payload["after"] = run.after[event.child_run]

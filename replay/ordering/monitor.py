@@ -1,4 +1,4 @@
-"""The monitor: checks the ordering rules R1 to R11, R13, R26 and R35, and P20 on unsafe calls, event by event.
+"""The monitor: checks the ordering rules, and P20 on unsafe calls, event by event, live or stored.
 
 The events are live or stored. Each rule is a function of the facts before an event and the event itself, and yields the
 problems it finds. A rule never changes the facts: the event is folded into them afterwards, whether it broke a rule or
@@ -53,6 +53,7 @@ from ...eventlog.events import (
 from ...projections.call_texts import PARTIAL
 from ...projections.fold.waits import channel
 from ..canonical.canonical import label_of
+from ..canonical.structure import asks_for
 from ..traces.trace import Trace
 from .run_facts import (
     APPROVALS,
@@ -60,6 +61,7 @@ from .run_facts import (
     CLOSED,
     FILES,
     TEXT,
+    WORKFLOW,
     CallFacts,
     ChildFacts,
     RunFacts,
@@ -521,12 +523,13 @@ def _p20(facts: RunFacts, event: Event) -> Iterator[Finding]:
 
 def _r26(facts: RunFacts, event: Event) -> Iterator[Finding]:
     """Waits of a call: each starts and ends before the next, and before the result; a signal ends one at most."""
-    wait, revision = facts.waits.get(event.tool_call_id or "", (None, 0))
+    where = event.tool_call_id or str(getattr(event, "place", ""))
+    wait, revision = facts.waits.get(where, (None, 0))
     match event:
         case WaitEnded():
             if wait is None or wait.wait_id != event.wait_id:
                 yield (
-                    f"wait_ended of {event.wait_id} of call {event.tool_call_id}, which is not open",
+                    f"wait_ended of {event.wait_id} of call {where}, which is not open",
                     revision,
                 )
             elif event.outcome == "received" and not facts.unread[channel(wait)]:
@@ -590,6 +593,43 @@ def _r27(facts: RunFacts, event: Event) -> Iterator[Finding]:
             yield f"the provider's call {event.tool_call_id} comes after a call of the run", own
     elif call is not None and call.executed_by and isinstance(event, _OF_CALLS):
         yield f"{label_of(event)} is about call {event.tool_call_id}, which the provider ran", call.revision
+
+
+def _r28(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """In a workflow, a race is decided before its branch goes on, and a branch that lost asks for nothing more."""
+    place = asks_for(event) if facts.kind == WORKFLOW else None
+    if place is None:
+        return
+    branch, own = place.rpartition("/")[0], facts.operations
+    for race, revision in own.branches.get(branch, {}).items():
+        if race.rpartition("/")[2].startswith("first#") and race not in own.chosen:
+            yield f"{place} is asked for before the race {race} is decided", revision
+    parts = branch.split("/") if branch else []
+    for count, part in enumerate(parts):
+        at, _, index = part.rpartition(".")
+        chosen = own.chosen.get("/".join([*parts[:count], at]))
+        if chosen is not None and str(chosen[0]) != index:
+            yield f"{place} is asked for by a branch that lost its race", chosen[1]
+    if place in own.open:
+        yield f"{place} is asked for twice", own.open[place]
+
+
+def _r29(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """A workflow goes on after a gather or a race only when nothing in its branches is open; so does its end."""
+    if facts.kind != WORKFLOW:
+        return
+    own = facts.operations
+    if isinstance(event, Status) and event.status == "completed":
+        for place, revision in own.open.items():
+            yield f"the workflow completes while {place} is open", revision
+        return
+    asked = asks_for(event)
+    branch = asked.rpartition("/")[0] if asked is not None else ""
+    if asked is None or branch not in own.branches:
+        return
+    found = own.open_below(branch)
+    if found is not None:
+        yield f"{asked} is asked for while {found[0]}, in a branch before it, is open", found[1]
 
 
 def _r13(facts: RunFacts, event: Event) -> Iterator[Finding]:
@@ -658,4 +698,6 @@ _RULES: tuple[tuple[str, Check], ...] = (
     ("R33", _not_forwarded(_r33)),
     ("R39", _not_forwarded(_r39)),
     ("R27", _not_forwarded(_r27)),
+    ("R28", _own(_r28)),
+    ("R29", _own(_r29)),
 )

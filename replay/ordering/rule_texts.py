@@ -26,6 +26,8 @@ RULES = {
     "R27": "a provider's own tool call and its result are in the reply, and the run does nothing about them",
     "R39": "a partial result that replaces a whole one is the last that its call reported",
     "R35": "a tombstone comes after the ends of all runs of a family, and is the last commit of its root for ever",
+    "R28": "events of a workflow are ordered by their branches, and a race is decided before what follows from it",
+    "R29": "a workflow goes on after a gather or a race only when nothing in its branches is open",
     "P20": "an unsafe call is never started twice without a decision",
 }
 """The sentence at the head of each rule, as on its page."""

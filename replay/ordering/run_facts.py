@@ -14,9 +14,11 @@ from ...eventlog.events import (
     REPLY_APPROVALS,
     ApprovalRequested,
     ApprovalResolved,
+    ApprovalRevoked,
     CancelRequested,
     ChildFinished,
     ChildStarted,
+    Chosen,
     Claimed,
     Custom,
     Event,
@@ -47,6 +49,7 @@ from ...eventlog.events import (
 )
 from ...projections.fold.waits import channel
 from ...runtime.core.rules import Rules
+from ..canonical.structure import asks_for
 
 CALL_FAMILIES = (
     ApprovalRequested,
@@ -59,6 +62,8 @@ CALL_FAMILIES = (
     ToolResult,
 )
 """Events that belong to the tool call that they name, if any; so do forwarded and child events."""
+
+WORKFLOW = "workflow"
 
 # The stages of a model reply's commit, in order (R10). The first event after the reply closes it.
 REASONING, TEXT, FILES, USAGE, CALLS, APPROVALS, CLOSED = range(7)
@@ -85,12 +90,40 @@ class CallFacts:
         """True if the ruling that the call carries denies it."""
 
 
+class Operations:
+    """The operations of a workflow: the open ones, and its branches, by the place of their gather or race."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, int] = {}
+        self.branches: dict[str, dict[str, int]] = {}
+        """By the branch in which they are: the gathers and races there, each with the revision of its first event."""
+        self.chosen: dict[str, tuple[int, int]] = {}
+        self.children: dict[str, str] = {}
+
+    def ask(self, place: str, revision: int) -> None:
+        """Note an operation, and the gathers and races whose branches it is in."""
+        self.open[place] = revision
+        parts = place.split("/")[:-1]
+        for count, part in enumerate(parts):
+            branch, at = "/".join(parts[:count]), part.rpartition(".")[0]
+            self.branches.setdefault(branch, {}).setdefault("/".join([*parts[:count], at]), revision)
+
+    def open_below(self, branch: str) -> tuple[str, int] | None:
+        """Return an open operation of the branches of this branch, with its revision."""
+        prefix = f"{branch}/" if branch else ""
+        for place, revision in self.open.items():
+            if place.startswith(prefix) and "/" in place[len(prefix) :]:
+                return place, revision
+        return None
+
+
 class ApprovalFacts(NamedTuple):
-    """A pending approval."""
+    """A pending approval. `place` is that of a question of a workflow."""
 
     kind: str
     call: str | None
     revision: int
+    place: str = ""
 
 
 class ChildFacts:
@@ -107,6 +140,7 @@ class RunFacts:
     def __init__(self, event: Event) -> None:
         self.run, self.root, self.path = event.run_id, event.root_id, event.agent_path
         self.kind = ""
+        self.operations = Operations()
         self.revision = 0
         self.epoch, self.claimed = 0, 0
         self.last: Event | None = None
@@ -149,7 +183,7 @@ class RunFacts:
         """Return the revision of an open pause with one of these reasons (with any, if none is given)."""
         return next((revision for why, revision in self.pauses if not reasons or why in reasons), None)
 
-    def fold(self, event: Event) -> None:  # noqa: C901 - one case each
+    def fold(self, event: Event) -> None:  # noqa: C901, PLR0912 - one case each
         """Fold the event in."""
         revision = self.revision = event.revision or self.revision
         if not self.forwarded(event):
@@ -178,11 +212,20 @@ class RunFacts:
                 self.unread[event.name, None] -= 1
             case PlanMade():
                 self.planned = revision
+            case Chosen():
+                self.operations.chosen[event.place] = event.index, revision
+            case ApprovalRevoked() if event.approval_id in self.approvals:
+                approval = self.approvals[event.approval_id]
+                if self.kind == WORKFLOW:  # its branch lost a race, or the run ends
+                    self.operations.open.pop(approval.place, None)
+                    del self.approvals[event.approval_id]
             case _:
                 pass
 
     def _fold_own(self, event: Event, revision: int) -> None:  # noqa: C901, PLR0912 - one case each
         self.last, self.owes = event, None
+        if self.kind == WORKFLOW:
+            self._fold_operation(event, revision)
         if (
             isinstance(event, (*CALL_FAMILIES, ChildStarted, ChildFinished))
             and event.tool_call_id is not None
@@ -199,7 +242,7 @@ class RunFacts:
             case ApprovalRequested() | ApprovalResolved():
                 self._fold_approval(event, revision)
             case WaitStarted():
-                self.waits[event.tool_call_id or ""] = event, revision
+                self.waits[event.tool_call_id or event.place] = event, revision
             case WaitEnded():
                 self._fold_wait_end(event, revision)
             case ToolPartial():
@@ -216,6 +259,26 @@ class RunFacts:
                     self.children[event.child_run].finished = revision
             case RalphIteration() | RalphStop():
                 self._fold_ralph(event, revision)
+            case _:
+                pass
+
+    def _fold_operation(self, event: Event, revision: int) -> None:
+        """Note what a workflow asks for, and what has ended."""
+        own = self.operations
+        place = asks_for(event)
+        if place is not None:
+            own.ask(place, revision)
+        match event:
+            case ToolResult():
+                own.open.pop(event.tool_call_id or "", None)
+            case WaitEnded():
+                own.open.pop(event.place, None)
+            case ApprovalResolved() if event.approval_id in self.approvals:
+                own.open.pop(self.approvals[event.approval_id].place, None)
+            case ChildStarted():
+                own.children[event.child_run] = event.place
+            case ChildFinished():
+                own.open.pop(own.children.get(event.child_run, ""), None)
             case _:
                 pass
 
@@ -295,15 +358,17 @@ class RunFacts:
             self.approvals.pop(event.approval_id, None)
             self._owe_resumption(revision)
             return
-        self.approvals[event.approval_id] = ApprovalFacts(event.kind, event.tool_call_id, revision)
-        if event.kind in REPLY_APPROVALS and event.tool_call_id is not None:
+        self.approvals[event.approval_id] = ApprovalFacts(
+            event.kind, event.tool_call_id, revision, event.place
+        )
+        if event.kind in REPLY_APPROVALS and event.tool_call_id is not None and self.kind != WORKFLOW:
             self.owes = "paused", revision
             self.stage, self.stage_revision = max(self.stage, APPROVALS), revision
             call = self.calls.get(event.tool_call_id)
             self.approval_index = max(self.approval_index, call.index if call is not None else -1)
 
     def _fold_wait_end(self, event: WaitEnded, revision: int) -> None:
-        wait, _ = self.waits.pop(event.tool_call_id or "", (None, 0))
+        wait, _ = self.waits.pop(event.tool_call_id or event.place, (None, 0))
         if wait is not None and event.outcome == "received":
             self.unread[channel(wait)] -= 1
         self._owe_resumption(revision)

@@ -111,6 +111,7 @@ from ...runtime.core.timeouts import scope_of
 from ...runtime.core.tool_calls import call_problem, unfit
 from ...runtime.core.waits import timer_of
 from ...runtime.ports.models import ProviderCall
+from .code import workflow_command
 
 EXECUTOR_FAILURES = frozenset(
     {"config_error", "fatal", "payload_too_large", "slot_cycle", "tool_source_unavailable"}
@@ -131,6 +132,9 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
     event = events[0]
     if event.agent_path or isinstance(event, (McpProgress, Custom, ToolPartial)):
         return _emitted(state, event)
+    of_workflow = workflow_command(state, events) if state.flow is not None else None
+    if of_workflow is not None:
+        return of_workflow
     match event:
         case Claimed():
             return Claim(event.worker, event.lease_s)
@@ -167,6 +171,7 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
                 name=event.name,
                 value=event.value,
                 evidence=tuple(event.evidence),
+                error=event.error,
             )
         case ToolAttemptFailed():
             return _attempt_failed(state, event, now)
@@ -179,6 +184,8 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
                 child_run=event.child_run,
                 name=event.name,
                 kind=event.kind,
+                place=event.place,
+                asked=event.asked,
             )
         case Parked(reason="child"):
             return ParkForChildren()
@@ -227,7 +234,7 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
             return Inject(event.content, tuple(event.parts))
         case PauseRequested():
             return Resume() if event.withdrawn else Pause(event.by)
-        case Status(status="resumed", reason="manual" | "policy"):
+        case Status(status="resumed", reason="manual" | "policy" | "takeover"):
             return Resume()
         case CancelRequested() | ApprovalRevoked() | Error():
             return _ended(events)
@@ -523,7 +530,7 @@ def _waits(state: RunState, event: WaitStarted) -> ToolWaits:
 
 def _time_over(state: RunState, event: WaitEnded) -> TimerDue | None:
     """Return the timer behind the end of a wait; a signal ends one within the commit that stores it."""
-    call = state.calls.get(event.tool_call_id or "")
+    call = state.calls.get(event.tool_call_id or event.place)
     wait = call.open_wait if call is not None else None
     return TimerDue(timer_of(state, call, wait)) if call is not None and wait is not None else None
 

@@ -432,6 +432,14 @@ class _Guided(Turn):
             self.add(self._rest[-1][1])
 
     def _take_all(self) -> None:
+        """Take the commands, and advance; the code of a workflow goes on after what follows from the first ones."""
+        while self._rest:
+            before = len(self.events)
+            self._take_some()
+            if self.state.flow is None or len(self.events) == before:
+                return
+
+    def _take_some(self) -> None:
         advances = self._commit.recorded.commit.epoch > 0
         while self._rest:
             command = command_of(self.state, _Ahead(self._rest), self.now)
@@ -463,6 +471,8 @@ class _Guided(Turn):
             case ModelReplied() | ModelCallFailed():
                 call = CallModel(step=command.step, attempt=command.attempt, phase=command.phase)
                 awaited = call in self._before
+            case ChildSpawned(call_id=None) | MemoMade() if self._is_of_code(command):
+                return
             case ChildSpawned(call_id=None):
                 places = {(e.name, e.ordinal) for e in self._before if isinstance(e, RunNode)}
                 awaited = (command.name, command.ordinal) in places
@@ -490,6 +500,12 @@ class _Guided(Turn):
             self._differ(
                 event, f"{label_of(event)} was recorded, but the code would not have requested it yet"
             )
+
+    def _is_of_code(self, command: ChildSpawned | MemoMade) -> bool:
+        """Return whether the code of a workflow asked for a child or a value: only the code knows for which."""
+        if self.state.flow is None:
+            return False
+        return isinstance(command, ChildSpawned) or command.call_id not in self.state.calls
 
     def _differ(self, event: Event, why: str, values: Mapping[str, tuple[Any, Any]] | None = None) -> None:
         raise _Diverged(

@@ -1,10 +1,16 @@
-"""Agents, swarms and loops as users write them, and the registry that holds them."""
+"""Agents, swarms, loops and workflows as users write them, and the registry that holds them."""
 
 from .agent import Agent
 from .kinds import KINDS
 from .loop import RalphLoop
 from .swarm import Swarm
+from .workflow.workflow import Workflow
 
-__all__ = ["Agent", "RalphLoop", "Swarm"]
+__all__ = ["Agent", "RalphLoop", "Swarm", "Workflow"]
 
-KINDS |= {"agent": Agent.from_config, "ralph": RalphLoop.from_config, "swarm": Swarm.from_config}
+KINDS |= {
+    "agent": Agent.from_config,
+    "ralph": RalphLoop.from_config,
+    "swarm": Swarm.from_config,
+    "workflow": Workflow.from_config,
+}

@@ -29,6 +29,7 @@ from .agent import Agent
 from .kinds import runnable_of
 from .subagents import PARALLEL
 from .swarm import Swarm
+from .workflow.workflow import Workflow
 
 if TYPE_CHECKING:
     from ..ports.tools import Tool
@@ -73,7 +74,9 @@ class Readiness:
                 "in this process"
             )
         tools: Mapping[str, Tool] = {}
-        if isinstance(live, Agent):
+        if isinstance(live, Workflow):
+            live = self._registry.version_of(live, submitted.config)
+        elif isinstance(live, Agent):
             live = live.as_stored(submitted.config)
             tools = self._registry.resolve(live)
             self._tools(run, tools)

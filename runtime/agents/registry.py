@@ -40,6 +40,7 @@ from .deps import Deps, DepsFactory
 from .secrets import SecretSource
 from .subagents import subagent_tools
 from .todo import TODO_TOOLS
+from .workflow.workflow import Workflow
 
 PROVIDERS = "foldlog.providers"
 PROVIDER_CONFIGS = "foldlog.provider_configs"
@@ -53,9 +54,12 @@ _MODULE = re.compile(r"[^\s./:]+(\.[^\s./:]+)*")
 
 
 class Registry:
-    """Agents and tools by name. Raises `ConfigError` for duplicate names, and for values of any other type."""
+    """Agents, workflows and tools by name; of a workflow several versions.
 
-    def __init__(
+    Raises `ConfigError` for duplicate names, and for values of any other type.
+    """
+
+    def __init__(  # noqa: PLR0913 - its parts
         self,
         agents: Iterable[Runnable[Any]] = (),
         tools: Iterable[Tool | ToolFunction] = (),
@@ -66,9 +70,12 @@ class Registry:
         knowledge: KnowledgeStore | None = None,
         secrets: Mapping[str, SecretSource] | None = None,
         deps: DepsFactory[Any] | None = None,
+        workflows: Iterable[Runnable[Any]] = (),
     ) -> None:
         self.deps = Deps(deps)
         self._agents: dict[str, Runnable[Any]] = {}
+        self._versions: dict[tuple[str, str], Workflow[Any]] = {}
+        """The versions of each workflow; `_agents` has the last one, which is for new runs."""
         self._tools: dict[str, Tool] = {}
         self._given = dict(providers or {})
         self._made: dict[str, ModelProvider] = {}
@@ -78,7 +85,7 @@ class Registry:
         self._secrets = dict(secrets or {})
         self._memories = dict(memories or {})
         self._stores: dict[tuple[str, int], tuple[Log, MemoryStore]] = {}
-        for agent in agents:
+        for agent in (*agents, *workflows):
             self._add_agent(agent)
         for each in tools:
             self._add_tool(as_tool(each))
@@ -126,6 +133,8 @@ class Registry:
         same name, and the registry's. Raises `NotRegistered` for an unknown name, `AgentConfigError` for a clash with
         an injected argument, `ConfigError` for a tool with dependencies if the registry has none.
         """
+        if isinstance(agent, Workflow):
+            return self._tools_of_workflow(agent)
         if not isinstance(agent, Agent):
             return {}
         agent.check_functions()
@@ -137,6 +146,30 @@ class Registry:
             self._check_deps(known[name])
         tools = {name: known[name] for name in agent.config.tools}
         return tools | subagent_tools(agent, tools)
+
+    def _tools_of_workflow(self, workflow: Workflow[Any]) -> dict[str, Tool]:
+        """Return the tools of a workflow, as the mapping to which its code adds those that it calls."""
+        for name in workflow.config.tools:
+            if name not in workflow.known_tools:
+                if name not in self._tools:
+                    raise NotRegistered(f"workflow {workflow.name!r}: {unknown('tool', name, self._tools)}")
+                workflow.known_tools[name] = self._tools[name]
+        for tool in workflow.known_tools.values():
+            self._check_deps(tool)
+        return workflow.known_tools
+
+    def version_of(self, live: Workflow[Any], config: Mapping[str, Any]) -> Workflow[Any]:
+        """Return the version of a workflow that a run began with. Raises `NotRegistered`."""
+        version = str(config.get("version", ""))
+        if live.version == version:
+            return live
+        found = self._versions.get((live.name, version))
+        if found is None:
+            known = sorted({live.version, *(each for name, each in self._versions if name == live.name)})
+            raise NotRegistered(
+                f"workflow {live.name!r}: this process has no version {version!r}; it has {', '.join(known)}"
+            )
+        return found
 
     async def instructions(self, agent: Agent[Any], run: RunContext[Any]) -> str:
         """Return the instructions of a run from the agent's function. Raises `AgentConfigError`."""
@@ -335,14 +368,23 @@ class Registry:
             return found
         if not is_runnable(found):
             raise ConfigError(
-                f"{path!r} is neither a Registry nor an agent, swarm or loop: its type is {type(found).__name__}"
+                f"{path!r} is neither a Registry nor an agent, swarm, loop or workflow: its type is "
+                f"{type(found).__name__}"
             )
         return cls(agents=[found])
 
     def _add_agent(self, agent: Runnable[Any]) -> None:
         if not is_runnable(agent):
-            raise ConfigError(f"{agent!r:.60} is not an agent, swarm or loop")
-        if agent.name in self._agents:
+            raise ConfigError(f"{agent!r:.60} is not an agent, swarm, loop or workflow")
+        before = self._agents.get(agent.name)
+        if isinstance(agent, Workflow):
+            if (agent.name, agent.version) in self._versions:
+                raise ConfigError(f"workflow {agent.name!r}: two have the version {agent.version!r}")
+            self._versions[agent.name, agent.version] = agent
+            if isinstance(before, Workflow):
+                self._agents[agent.name] = agent
+                return
+        if before is not None:
             raise ConfigError(
                 f"two agents are named {agent.name!r}: {self._agents[agent.name]!r} and {agent!r}; rename one"
             )

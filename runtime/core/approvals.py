@@ -28,7 +28,7 @@ from .turn import Turn
 APPROVAL_TIMER = "approval-"
 UNVERIFIABLE: Final = "unverifiable"
 """The kind of approvals for calls that have started and whose outcome is unknown."""
-_ACTIONS: dict[str, AnswerAction] = {"approved": "accept", "rejected": "decline", "timed_out": "cancel"}
+ACTIONS: dict[str, AnswerAction] = {"approved": "accept", "rejected": "decline", "timed_out": "cancel"}
 
 
 def effective_arguments(state: RunState, call: CallState) -> dict[str, object]:
@@ -65,7 +65,7 @@ def request_approval(
     approval_id = f"ap-{digest_of(turn.state.run, call.id, kind, str(ordinal))[:16]}"
     turn.add(
         ApprovalRequested(
-            step=turn.state.step,
+            step=turn.state.call_step,
             tool_call_id=call.id,
             approval_id=approval_id,
             kind=kind,
@@ -147,7 +147,7 @@ def answers_to(state: RunState, call: CallState) -> dict[str, Answer]:
         request, resolution = approval.request, approval.resolution
         if request.kind == QUESTION and request.tool_call_id == call.id and resolution is not None:
             found[str(request.arguments["name"])] = Answer(
-                action=_ACTIONS[resolution.decision],
+                action=ACTIONS[resolution.decision],
                 content=filled_in(request.arguments.get("schema"), resolution),
                 note=resolution.note,
                 by=resolution.by,
@@ -159,12 +159,19 @@ def filled_in(form: Mapping[str, Any] | None, answer: Resolve | ApprovalResolved
     """Return the content of an answer, with the form's defaults for fields left out; as given without a form."""
     if form is None or answer.decision != "approved":
         return answer.arguments
+    return filled_in_form(form, answer.arguments)
+
+
+def filled_in_form(form: Mapping[str, Any] | None, arguments: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the content of an accepted answer with the form's defaults; as given without a form."""
+    if form is None:
+        return arguments
     properties = form.get("properties")
     fields = properties.items() if isinstance(properties, Mapping) else ()
     defaults = {
         name: field["default"] for name, field in fields if isinstance(field, Mapping) and "default" in field
     }
-    return defaults | (answer.arguments or {})
+    return defaults | (arguments or {})
 
 
 def token_problem(approval: ApprovalState, sha256: str, now: float) -> str | None:

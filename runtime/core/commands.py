@@ -21,6 +21,7 @@ from ...projections.messages import CallRequest
 from ...projections.tokens import UsageSource
 from ..ports.models import ProviderCall
 from .effects import Scope
+from .workflow.facts import Ending, Fact
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -186,6 +187,28 @@ class MemoMade(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: Any = None
     evidence: tuple[dict[str, Any], ...] = ()
+    error: str = ""
+    """Of a workflow, whose own values are stored even if they could not be computed: why not."""
+
+
+class CodeAdvanced(msgspec.Struct, frozen=True, kw_only=True):
+    """The code or the table of a workflow went on as far as it could.
+
+    `facts` are what it asks for now, in its order. `end`: it has ended. `idle`: it waits for nothing that the log does
+    not have.
+    """
+
+    facts: tuple[Fact, ...] = ()
+    end: Ending | None = None
+    idle: bool = False
+
+
+class CodeDiverged(msgspec.Struct, frozen=True, kw_only=True):
+    """The code of a workflow does not fit its log at this place; fields as in `Diverged`."""
+
+    place: str
+    recorded: str
+    asked: str
 
 
 class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,6 +254,9 @@ class ChildSpawned(msgspec.Struct, frozen=True, kw_only=True):
     child_run: str
     name: str
     kind: str
+    place: str = ""
+    """The place in a workflow, which has no other order of its children."""
+    asked: str = ""
 
 
 class ChildEnded(msgspec.Struct, frozen=True, kw_only=True):
@@ -372,6 +398,8 @@ Command = (
     | ParkForChildren
     | BelowReady
     | EvaluationReturned
+    | CodeAdvanced
+    | CodeDiverged
     | TimerDue
     | Tick
     | Expired

@@ -59,9 +59,19 @@ def advance(turn: Turn) -> None:
 
 
 def node_started(turn: Turn, spawned: ChildSpawned) -> None:
-    """Record a started node. Idempotent: each ordinal of a name starts once."""
-    if spawned.ordinal == len(turn.state.nodes_of(spawned.name)):
-        turn.add(ChildStarted(child_run=spawned.child_run, name=spawned.name, kind=spawned.kind))
+    """Record a started node. Idempotent: each ordinal of a name, or each place of a workflow, starts once."""
+    flow = turn.state.flow
+    is_next = spawned.ordinal == len(turn.state.nodes_of(spawned.name))
+    if spawned.place not in flow.asked if flow is not None else is_next:
+        turn.add(
+            ChildStarted(
+                child_run=spawned.child_run,
+                name=spawned.name,
+                kind=spawned.kind,
+                place=spawned.place,
+                asked=spawned.asked,
+            )
+        )
 
 
 def evaluated(turn: Turn, outcome: EvaluationReturned) -> None:

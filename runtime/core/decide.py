@@ -5,7 +5,7 @@
 
 The executor that owns a run calls `take` and `advance` instead: its `Turn` folds each event in place as it is decided,
 so that one turn can take many commands and advance over what follows from them. Each concern has a module of its own:
-`model_calls`, `planning`, `steps`, `tool_calls`, `approvals`, and `coordination` for swarms and loops.
+`model_calls`, `planning`, `steps`, `tool_calls`, `approvals`, `coordination` for swarms and loops, and `workflow`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ from .commands import (
     ChildEnded,
     ChildSpawned,
     Claim,
+    CodeAdvanced,
+    CodeDiverged,
     Command,
     EvaluationReturned,
     Expired,
@@ -82,6 +84,7 @@ from .model_request import PLANNER
 from .rules import Rules
 from .tool_calls import unsafe_starts
 from .turn import Turn
+from .workflow import decisions as workflow
 
 __all__ = ["Turn", "advance", "decide", "pending", "take", "unsafe_starts"]
 
@@ -100,6 +103,8 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
         return ()
     if not state.prepared:
         return (Prepare(),)
+    if state.flow is not None:
+        return workflow.pending(state, now)
     if state.kind != "agent":
         return coordination.pending(state)
     if tool_refresh.is_due(state):
@@ -121,7 +126,7 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
     if state.over or not state.exists or (state.cancelling and not isinstance(command, Cancel)):
         return
     match command:  # the most frequent first
-        case ToolReturned(step=planning.STEP):
+        case ToolReturned(step=planning.STEP) if state.flow is None:
             planning.returned(turn, command)
         case ToolReturned():
             tool_calls.returned(turn, command)
@@ -164,6 +169,8 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             model_calls.failed(turn, command)
         case ToolEmitted():
             tool_calls.emitted(turn, command)
+        case MemoMade() if state.flow is not None and command.call_id not in state.calls:
+            workflow.memo_made(turn, command)
         case MemoMade():
             tool_calls.memoized(turn, command)
         case ToolAsked():
@@ -176,6 +183,10 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             tool_calls.callback_issued(turn, command)
         case AnswerCallback():
             waits.answer(turn, command)
+        case CodeAdvanced():
+            workflow.code_advanced(turn, command)
+        case CodeDiverged():
+            workflow.diverged(turn, command)
         case ChildSpawned(call_id=None):
             coordination.node_started(turn, command)
         case ChildSpawned():
@@ -206,7 +217,7 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             if not state.pause_requested and state.paused != "manual":
                 turn.add(PauseRequested(by=command.by))
         case Resume():
-            if state.paused in {"manual", "policy"}:
+            if state.paused in {"manual", "policy", "takeover"}:
                 turn.add(Status(status="resumed", reason=state.paused))
             elif state.pause_requested:
                 turn.add(PauseRequested(withdrawn=True))
@@ -230,13 +241,15 @@ def advance(turn: Turn) -> None:
         pass
 
 
-def _advance_once(turn: Turn) -> bool:
+def _advance_once(turn: Turn) -> bool:  # noqa: C901 - one case each
     state, before = turn.state, len(turn.events)
     if not state.runnable or state.owner is None or not state.prepared or tool_calls.to_verify(state):
         return False
     if tool_calls.park_orphans(turn):
         return True
-    if state.kind != "agent":
+    if state.flow is not None:
+        workflow.advance(turn)
+    elif state.kind != "agent":
         coordination.advance(turn)
     elif state.model.phase == PLANNER:
         planning.go_on(turn)

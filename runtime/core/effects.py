@@ -58,6 +58,24 @@ class RunNode(msgspec.Struct, frozen=True, kw_only=True):
     files: bool = False
 
 
+class RunPlace(msgspec.Struct, frozen=True):
+    """Run the child that a workflow's code asks for at this place, from its start or from where it is."""
+
+    place: str
+
+
+class MakeMemo(msgspec.Struct, frozen=True):
+    """Compute the value that a workflow's code asks for at this place; ends in `MemoMade`."""
+
+    place: str
+
+
+class CancelChild(msgspec.Struct, frozen=True, kw_only=True):
+    """Cancel a child run, which then ends like any other: in `ChildEnded`."""
+
+    child_run: str
+
+
 class Evaluate(msgspec.Struct, frozen=True, kw_only=True):
     """Call a function that the configuration names; ends in `EvaluationReturned`."""
 
@@ -101,6 +119,9 @@ Effect = (
     | CallTool
     | VerifyCall
     | RunNode
+    | RunPlace
+    | MakeMemo
+    | CancelChild
     | Evaluate
     | WaitUntil
     | Expire

@@ -61,6 +61,8 @@ def with_model(kind: str, config: Mapping[str, Any], model: str) -> dict[str, An
         case "swarm":
             agents = [with_model(each.get("kind", "agent"), each, model) for each in config["agents"]]
             return {**config, "agents": agents}
+        case "workflow":
+            return dict(config)
         case "ralph":
             member = config["runnable"]
             inner = with_model(member["kind"], member["config"], model)

@@ -23,6 +23,8 @@ def may_park(turn: Turn) -> bool:
         return False
     if timeouts.expiry(state, turn.rules) is not None:
         return False
+    if state.flow is not None:
+        return all(_waits(state, call) for call in state.calls.values())
     return state.kind != "agent" or (
         state.step_open
         and state.model.replied

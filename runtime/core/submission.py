@@ -53,6 +53,9 @@ def submitted_event(  # noqa: PLR0913 - its parts
     """
     check_text("the input of a run", input)
     _check_start(trigger, start_at, session)
+    check_input = getattr(runnable, "check_input", None)
+    if check_input is not None:
+        check_input(input)
     names = {"the session": session, "the user": user, "the idempotency key": idempotency_key}
     for what, text in names.items():
         if text is not None:

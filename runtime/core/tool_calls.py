@@ -77,12 +77,13 @@ class ApprovalNeeded(NamedTuple):
 
 def idempotency_key(state: RunState, call: CallState) -> str:
     """Return the idempotency key of a call: the same for every attempt and every owner."""
-    return f"{state.run}:{state.step}:{call.index}"
+    return f"{state.run}:{state.step}:{call.index}" if state.flow is None else f"{state.run}:{call.id}"
 
 
 def call_of(state: RunState, effect: CallTool) -> CallState:
     """Return the call that the effect runs: one of the step, or one of the planner."""
-    return state.calls[effect.call_id] if effect.step else state.planning.calls[effect.call_id]
+    planning = not effect.step and state.flow is None
+    return state.planning.calls[effect.call_id] if planning else state.calls[effect.call_id]
 
 
 def tool_of(state: RunState, call: CallState) -> ToolSpec | None:
@@ -144,7 +145,7 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
 
 def unsafe_starts(state: RunState, now: float) -> tuple[ToolStarted, ...]:
     """Return the `tool_started` events that must be stored before their tools may run (W20)."""
-    if not state.model.replied or not state.runnable or state.owner is None:
+    if not (state.model.replied or state.flow is not None) or not state.runnable or state.owner is None:
         return ()
     unsafe = [
         c.id for c in state.calls.values() if c.result is None and not c.started and _is_unsafe(state, c)
@@ -152,7 +153,7 @@ def unsafe_starts(state: RunState, now: float) -> tuple[ToolStarted, ...]:
     if not unsafe or to_verify(state):
         return ()
     calls = [c for c in startable(state, state.calls, now) if c.id in unsafe]
-    return tuple(ToolStarted(step=state.step, tool_call_id=c.id, attempt=c.attempt) for c in calls)
+    return tuple(ToolStarted(step=state.call_step, tool_call_id=c.id, attempt=c.attempt) for c in calls)
 
 
 def _is_unsafe(state: RunState, call: CallState) -> bool:
@@ -356,7 +357,7 @@ def emitted(turn: Turn, emitted: ToolEmitted) -> None:
     call = _open_call(turn, emitted.step, emitted.call_id)
     if call is None or emitted.ordinal != call.emitted:
         return
-    event = msgspec.structs.replace(emitted.event, step=turn.state.step, tool_call_id=call.id)
+    event = msgspec.structs.replace(emitted.event, step=turn.state.call_step, tool_call_id=call.id)
     turn.add(event)  # type: ignore[arg-type] # the shell admits observable events only
 
 
@@ -366,7 +367,7 @@ def memoized(turn: Turn, made: MemoMade) -> None:
     if call is not None and made.name not in call.memos:
         turn.add(
             Memoized(
-                step=turn.state.step,
+                step=turn.state.call_step,
                 tool_call_id=call.id,
                 name=made.name,
                 value=made.value,
@@ -406,7 +407,9 @@ def callback_issued(turn: Turn, issued: CallbackIssued) -> None:
 
 
 def _open_call(turn: Turn, step: int, call_id: str) -> CallState | None:
-    call = turn.state.calls.get(call_id) if step == turn.state.step and turn.state.step_open else None
+    state = turn.state
+    is_open = state.flow is not None or (step == state.step and state.step_open)
+    call = state.calls.get(call_id) if is_open else None
     return call if call is not None and call.result is None else None
 
 
@@ -425,7 +428,7 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
         wait_s = returned.retry_after_s or backoff_s(turn.rules.retry, call.failures + 1, call.id)
         turn.add(
             ToolAttemptFailed(
-                step=turn.state.step,
+                step=turn.state.call_step,
                 tool_call_id=call.id,
                 attempt=call.attempt,
                 error=returned.error or "",
@@ -484,7 +487,7 @@ def child_spawned(turn: Turn, spawned: ChildSpawned) -> None:
         return
     turn.add(
         ChildStarted(
-            step=turn.state.step,
+            step=turn.state.call_step,
             tool_call_id=call.id,
             child_run=spawned.child_run,
             name=spawned.name,
@@ -503,7 +506,7 @@ def child_ended(turn: Turn, ended: ChildEnded) -> None:
         turn.add(
             msgspec.structs.replace(
                 ended.returned,
-                step=turn.state.step if call_id else None,
+                step=turn.state.call_step if call_id else None,
                 tool_call_id=call_id,
                 child_run=ended.child_run,
                 output=output,
@@ -511,7 +514,7 @@ def child_ended(turn: Turn, ended: ChildEnded) -> None:
         )
     turn.add(
         ChildFinished(
-            step=turn.state.step if call_id else None,
+            step=turn.state.call_step if call_id else None,
             tool_call_id=call_id,
             child_run=ended.child_run,
             status=ended.status,
@@ -559,17 +562,26 @@ def _is_being_settled(state: RunState, call: CallState) -> bool:
 
 def settle(turn: Turn) -> bool:
     """Settle calls without running a tool, and park if all others wait for approvals. True: all calls are done."""
-    state = turn.state
-    for call in list(state.calls.values()):
-        if call.result is None:
-            _settle(turn, call)
-    open_calls = [c for c in state.calls.values() if c.result is None]
+    settle_each(turn)
+    open_calls = [c for c in turn.state.calls.values() if c.result is None]
     if open_calls and all(c.open_wait is not None or awaits_approval(turn, c) for c in open_calls):
-        turn.add(Parked(reason=_parking_reason(turn.state)))
+        turn.add(Parked(reason=parking_reason(turn.state)))
     return not open_calls
 
 
-def _parking_reason(state: RunState) -> Literal["approval", "unverifiable", "wait"]:
+def settle_each(turn: Turn) -> None:
+    """Store the results of all calls that are settled without running a tool."""
+    for call in list(turn.state.calls.values()):
+        if call.result is None and call.kind == "tool":
+            _settle(turn, call)
+
+
+def abort(turn: Turn, call: CallState, why: str) -> None:
+    """Store that a call was given up before it was started, or while it did nothing that matters."""
+    _result(turn, call, status="aborted", error=why)
+
+
+def parking_reason(state: RunState) -> Literal["approval", "unverifiable", "wait"]:
     """Name what the run is paused for first; of several reasons one is enough, since each of them ends the parking."""
     if state.paused == UNVERIFIABLE:
         return UNVERIFIABLE
@@ -645,7 +657,7 @@ def _result(  # noqa: PLR0913 - what a result has
     offloaded = artifact_id(turn.state, turn.rules, call.name, text)
     turn.add(
         ToolResult(
-            step=turn.state.step,
+            step=turn.state.call_step,
             tool_call_id=call.id,
             tool_name=call.name,
             success=succeeded,

@@ -13,7 +13,7 @@ nothing says whether the last one was told; all are valid until one is used. `te
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -36,7 +36,7 @@ from . import parking
 from .commands import AnswerCallback, CallbackIssued, SendSignal, ToolWaits
 from .turn import Turn
 
-Outcome = Literal["elapsed", "received", "timed_out"]
+Outcome = Literal["elapsed", "received", "timed_out", "cancelled"]
 
 WAIT_TIMER = "wait-"
 PAUSED = ("approval", "unverifiable", "budget", "wait")
@@ -58,21 +58,22 @@ def signals_of(call: CallState) -> dict[str, Signal | None]:
     return found
 
 
-def start(turn: Turn, call: CallState, wait: ToolWaits) -> None:
-    """Begin a wait, and end it if an unread signal fits it."""
+def start(turn: Turn, call: CallState, wait: ToolWaits, *, asked: str = "") -> None:
+    """Begin a wait, and end it if an unread signal fits it. `asked` is for a wait of a workflow itself."""
     callback = call.callbacks.get(wait.wait_id)
     until = wait.until if callback is None else callback.until
     turn.add(
         WaitStarted(
-            step=turn.state.step,
-            tool_call_id=call.id,
+            **_where(turn, call),
             wait_id=wait.wait_id,
             kind=wait.kind,
             name=wait.name,
             until=until,
             schema=wait.form,
+            asked=asked,
         )
     )
+    call = turn.state.calls[call.id]
     if wait.kind != "sleep" and _take_unread(turn, call):
         return
     if until is not None and until <= turn.now:
@@ -131,7 +132,7 @@ def issue(turn: Turn, call: CallState, issued: CallbackIssued) -> None:
         return
     turn.add(
         TokenIssued(
-            step=turn.state.step,
+            step=turn.state.call_step,
             tool_call_id=call.id,
             approval_id="",
             wait_id=issued.wait_id,
@@ -158,7 +159,7 @@ def answer(turn: Turn, given: AnswerCallback) -> None:
     call, wait_id = found
     turn.add(
         SignalReceived(
-            step=turn.state.step,
+            step=turn.state.call_step,
             tool_call_id=call.id,
             name=wait_id,
             data=given.data,
@@ -207,7 +208,7 @@ def check_signal(state: RunState, signal: SendSignal) -> None:
     if not SIGNAL_NAME.fullmatch(signal.name):
         raise SignalError(f"a signal is named by letters, digits, '.', '_' and '-', not {signal.name!r:.60}")
     _check_size(f"signal {signal.name!r}", signal.data)
-    if state.kind != "agent":
+    if state.kind not in {"agent", "workflow"}:
         raise SignalError(
             f"run {state.run} is a {state.kind}: it never waits; signal the run of an agent in it"
         )
@@ -246,6 +247,18 @@ def timer_due(turn: Turn, timer_id: str) -> None:
             _end(turn, call, _timed_out(wait.kind))
 
 
+def cancel(turn: Turn, call: CallState) -> None:
+    """End the wait of a workflow whose branch lost a race; the run may go on waiting for others."""
+    _end(turn, call, "cancelled")
+
+
+def _where(turn: Turn, call: CallState) -> dict[str, Any]:
+    """Return the fields that say where a wait belongs: in a call, or in a workflow."""
+    if call.kind != "tool":
+        return {"place": call.id}
+    return {"step": turn.state.call_step, "tool_call_id": call.id}
+
+
 def _timed_out(kind: WaitKind) -> Outcome:
     return "elapsed" if kind == "sleep" else "timed_out"
 
@@ -261,8 +274,7 @@ def _end(
         return
     turn.add(
         WaitEnded(
-            step=turn.state.step,
-            tool_call_id=call.id,
+            **_where(turn, call),
             wait_id=wait.wait_id,
             outcome=outcome,
             data=signal.data if signal is not None else None,

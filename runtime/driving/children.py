@@ -21,8 +21,9 @@ from ...projections.money import plus_cost
 from ...projections.run_state import SPAWN_SELF, RunState
 from ..agents.content import GivenContent, read_content
 from ..agents.overrides import handed_down as handed_down_to
+from ..agents.workflow.operations import Operation
 from ..core.commands import ChildEnded, ChildSpawned, Command, PreparationFailed, Tick
-from ..core.effects import CallTool, Effect, RunNode
+from ..core.effects import CallTool, Effect, RunNode, RunPlace
 from ..core.lineage import link_to, node_place, recorded_for
 from ..core.parking import waits_for_people
 from ..core.submission import CHILD, handed_down, submitted_event, with_model, with_text
@@ -160,6 +161,49 @@ class ChildRuns:
         start = Beginning(runnable, effect.input, parts, messages, overrides)
         await self._run(spawned, start, lambda: None, exists=known is not None)
 
+    async def run_place(self, operation: Operation[Any]) -> None:
+        """Run the child that the code of a workflow asks for, from its start or from where it is, to its end.
+
+        If it cannot be started, this run ends with an error.
+        """
+        place, wanted = operation.place, operation.wanted
+        runnable, flow = wanted.runnable, self._driver.state.flow
+        assert runnable is not None  # noqa: S101 - what makes it a child
+        assert flow is not None  # noqa: S101 - only a workflow has places
+        known = next((run for run, at in flow.children.items() if at == place), None)
+        run = self._driver.state.run
+        spawned = ChildSpawned(
+            call_id=None,
+            ordinal=0,
+            child_run=known or child_run_id(run, f"place {place}", 0),
+            name=runnable.name,
+            kind=runnable.kind,
+            place=place,
+            asked=operation.asked.request,
+        )
+        options = wanted.options or ChildOptions()
+        try:
+            start = Beginning(runnable, wanted.text)
+            if not known:
+                submitted = _submission(self._driver.state.submitted, start, options)
+                start = msgspec.structs.replace(start, submitted=submitted)
+            await self._run(spawned, start, lambda: None, exists=known is not None)
+        except (ConfigError, PayloadTooLarge) as error:
+            kind = "payload_too_large" if isinstance(error, PayloadTooLarge) else "config_error"
+            self._driver.post(PreparationFailed(kind, f"{place} cannot be started: {error}"))
+
+    async def cancel(self, child_run: str) -> None:
+        """Cancel a child of a branch that lost its race; who drives it records its end."""
+        log, root = self._driver.host.log, self._driver.state.root
+        subject = run_subject(self._driver.journal.subject.shard, root, child_run)
+        while True:
+            with contextlib.suppress(RunNotFound):  # it exists: the read was stale
+                await through_outages(
+                    self._driver.clock, cancel_family, log, subject, "its branch lost the race"
+                )
+                return
+            await self._driver.clock.sleep(STALE_READ_S)
+
     def leave(self, call_id: str) -> None:
         """Stop waiting for the children of a call that is over, or no longer ours."""
         self.times.pop(call_id, None)
@@ -256,7 +300,7 @@ class ChildRuns:
         turn.add(*recorded)
         if slots_of(child.host, child.journal) is None:
             child.claim_within(turn)
-        writing = await child.journal.write_in_one(turn.events, epoch=child.epoch)
+        writing = await child.journal.write_in_one(turn.events, epoch=child.epoch, at=turn.now)
         stored = self._driver.submit(spawned, writing.write)
         announced()
         await self._until_stored(stored, spawned.call_id)
@@ -338,6 +382,9 @@ class ChildRuns:
     def waits(self, effect: Effect) -> bool:
         """Return whether the effect does nothing but wait for children that wait themselves."""
         state = self._driver.state
+        if isinstance(effect, RunPlace):
+            flow = state.flow
+            return flow is not None and any(flow.children.get(run) == effect.place for run in self._resting)
         if isinstance(effect, RunNode):
             node = state.node(effect.name, effect.ordinal)
             return node is not None and node.child_run in self._resting

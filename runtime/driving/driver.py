@@ -52,12 +52,15 @@ from ..core.effects import (
     AwaitTimer,
     CallModel,
     CallTool,
+    CancelChild,
     Effect,
     Evaluate,
     Expire,
     LookUp,
+    MakeMemo,
     Prepare,
     RunNode,
+    RunPlace,
     VerifyCall,
     WaitUntil,
 )
@@ -73,6 +76,7 @@ from ..shared.log_ids import at_work, done_with
 from . import hydration
 from .cancellation import is_being_cancelled, shielded
 from .children import ChildRuns
+from .code import Code, make_memo
 from .host import Ending, Host, Posted
 from .late_calls import Late, is_unsettled
 from .model_call import call_model
@@ -142,6 +146,7 @@ class Driver:
         self.broken_off: dict[Effect, Account | None] = {}
         """The usage of replies that were cancelled while they arrived."""
         self.late = Late(host, journal.subject)
+        self._code = Code(self._preparation.decider)
 
     @property
     def state(self) -> RunState:
@@ -240,7 +245,7 @@ class Driver:
             return False
         turn = self.turn()
         self.claim_within(turn, *causes)
-        return await self.journal.store(turn.events, epoch=self.epoch, extra=extra)
+        return await self.journal.store(turn.events, epoch=self.epoch, extra=extra, at=turn.now)
 
     def claim_within(self, turn: Turn, *causes: Command) -> None:
         """Add the claim, and all that follows from it, to a turn that is about to be stored."""
@@ -252,7 +257,14 @@ class Driver:
         if end is not None:
             take(turn, Expired(scope=end.scope, step=end.step))
         self._prepare_at_once(turn)
+        self._advance(turn)
+
+    def _advance(self, turn: Turn) -> None:
+        """Decide all that follows from the turn; of a workflow, the code goes on within it."""
         advance(turn)
+        if self.state.flow is not None:
+            while self._code.go_on(turn):
+                advance(turn)
 
     def turn(self) -> Turn:
         """Return a new turn at the run."""
@@ -325,6 +337,8 @@ class Driver:
             raise broken
         if self._news_position > self.state.head.position:
             await self.journal.catch_up()
+            if self.state.flow is not None:
+                self.post(Tick())
             if self._news_position > self.state.head.position:  # a stale read: a later one will be fresh
                 await self.clock.sleep(STALE_READ_S)
             return
@@ -369,18 +383,31 @@ class Driver:
                 extra.extend(item.extra)
             if item.stored is not None:
                 waiting.append(item.stored)
-        advance(turn)
+        self._advance(turn)
         try:
-            stored = not turn.events or await self.journal.store(turn.events, epoch=self.epoch, extra=extra)
+            stored = not turn.events or await self.journal.store(
+                turn.events, epoch=self.epoch, extra=extra, at=turn.now
+            )
         except PayloadTooLarge as error:
             await self._fail("payload_too_large", str(error))
             return
+        if self.state.flow is not None:
+            self._follow_code(stored=stored)
         if not stored:
             self._inbox[:0] = self._without_parking(posted)
             return
         for future in waiting:
             if not future.done():
                 future.set_result(None)
+
+    def _follow_code(self, *, stored: bool) -> None:
+        """Drop the code of a workflow if it has seen what is not stored; let it go on if it asks for more."""
+        if not stored:
+            self._code.forget()
+            return
+        self._code.stored()
+        if self._code.has_more:
+            self.post(Tick())
 
     def _together(self, posted: list[Posted]) -> list[Posted]:
         """Return the commands at the front that may share a turn; the others come next.
@@ -434,6 +461,8 @@ class Driver:
         ends = timeouts.expiry(self.state, self.journal.rules), timers.next_timer(self.state)
         effects: tuple[Effect, ...] = pending(self.state, self.clock.now())
         effects = (*effects, *(end for end in ends if end is not None))
+        if self.state.flow is not None and self._ending() is None:
+            effects = (*effects, *self._code.effects(self.state))
         self._forget_all_but(effects)
         for effect in effects:
             if leaving and not (isinstance(effect, CallTool) and self._is_unsafe(effect)):
@@ -444,6 +473,9 @@ class Driver:
 
     def _forget_all_but(self, wanted: Sequence[Effect]) -> None:
         """Forget the effects of earlier steps, so that memory does not grow with each step."""
+        if self.state.flow is not None:
+            self._forget_operations(wanted)
+            return
         step = self.state.step
         if step == self._tidy_step:
             return
@@ -455,6 +487,19 @@ class Driver:
                     del self._tasks[effect]
                 elif isinstance(effect, (Expire, AwaitTimer)):
                     task.cancel()
+
+    def _forget_operations(self, wanted: Sequence[Effect]) -> None:
+        """Forget what is done of a workflow, and stop calls and values of branches that lost a race."""
+        open_calls = self.state.calls
+        for effect, task in [*self._tasks.items()]:
+            if effect in wanted:
+                continue
+            if task.done():
+                del self._tasks[effect]
+            elif isinstance(effect, (AwaitTimer, Expire, MakeMemo)) or (
+                isinstance(effect, _OF_A_CALL) and effect.call_id not in open_calls
+            ):
+                task.cancel()
 
     async def _perform(self, effect: Effect) -> None:
         """Perform an effect, which ends in a command. If it raises, the drive stops, or it would wait for ever."""
@@ -474,7 +519,7 @@ class Driver:
             if self.children.rest:
                 self.child_waits()
 
-    async def _do(self, effect: Effect) -> None:
+    async def _do(self, effect: Effect) -> None:  # noqa: C901 - one case each
         match effect:
             case CallTool():
                 await self._call_tool(effect)
@@ -489,11 +534,24 @@ class Driver:
                 self.post(await self._preparation.look_up())
             case RunNode():
                 await self.children.run_node(effect)
+            case RunPlace() | MakeMemo():
+                await self._operate(effect)
+            case CancelChild():
+                await self.children.cancel(effect.child_run)
             case Evaluate():
                 self.post(await self._evaluate(effect))
             case WaitUntil() | AwaitTimer() | Expire():
                 await self._sleep_until(effect.at)
                 self._post_time(effect)
+
+    async def _operate(self, effect: RunPlace | MakeMemo) -> None:
+        operation = self._code.operation(effect.place)
+        if operation is None:  # its branch has lost a race since
+            return
+        if isinstance(effect, RunPlace):
+            await self.children.run_place(operation)
+        else:
+            self.post(await make_memo(operation))
 
     def _post_time(self, effect: WaitUntil | AwaitTimer | Expire) -> None:
         match effect:
@@ -526,6 +584,8 @@ class Driver:
             self.post(await verify_call(self, effect, self.state.calls[effect.call_id]))
 
     async def _call_tool(self, effect: CallTool) -> None:
+        if self.state.flow is not None and effect.call_id not in self.state.calls:
+            return  # its branch has lost a race since
         call = call_of(self.state, effect)
         spec = tool_of(self.state, call)
         if self._preparation.known is None:
@@ -624,6 +684,7 @@ class Driver:
 
     async def _stop(self) -> None:
         """Stop the running effects, and report their outcomes if the run was cancelled meanwhile."""
+        self._code.forget()
         cancelling = asyncio.create_task(see_cancel_through(self.journal)) if self.state.cancelling else None
         unsettled = [effect for effect in self._tasks if is_unsettled(self.state, effect)]
         await self._end_tasks()

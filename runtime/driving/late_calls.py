@@ -23,12 +23,15 @@ from ..core.effects import (
     AwaitTimer,
     CallModel,
     CallTool,
+    CancelChild,
     Effect,
     Evaluate,
     Expire,
     LookUp,
+    MakeMemo,
     Prepare,
     RunNode,
+    RunPlace,
     VerifyCall,
     WaitUntil,
 )
@@ -92,7 +95,7 @@ class Late:
         unknown = effect in self or (returned is not None and returned.in_doubt)
         known = returned.status if returned is not None else "cancelled"
         return LateOutcome(
-            step=effect.step,
+            step=effect.step or None,
             tool_call_id=effect.call_id,
             kind="tool",
             outcome=UNKNOWN if unknown else known,
@@ -102,7 +105,7 @@ class Late:
 
     async def _report(self, effect: CallTool, ended: asyncio.Future[Ended], veil: Veil) -> None:
         event = LateOutcome(
-            step=effect.step, tool_call_id=effect.call_id, kind="tool", **await _outcome(ended, veil)
+            step=effect.step or None, tool_call_id=effect.call_id, kind="tool", **await _outcome(ended, veil)
         )
         journal = Journal(self._host.log, self._subject, wait_for_log=True)
         try:
@@ -153,5 +156,5 @@ def is_unsettled(state: RunState, effect: Effect) -> bool:
             return call.started > 0 or not is_asked
         case AwaitTimer() | Prepare() | LookUp() | WaitUntil() | RunNode() | Evaluate() | Expire():
             return False
-        case VerifyCall():
+        case VerifyCall() | RunPlace() | MakeMemo() | CancelChild():
             return False

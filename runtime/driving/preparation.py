@@ -12,11 +12,13 @@ from typing import Any
 
 import msgspec
 
-from ...eventlog.errors import ConfigError, FoldlogError
+from ...eventlog.errors import ConfigError, FoldlogError, NotRegistered
+from ...projections.run_state import RunState
 from ..agents import budget_check, capabilities
 from ..agents.agent import Agent
 from ..agents.deps import Opened
 from ..agents.todo import of_run
+from ..agents.workflow.workflow import Decider, Workflow
 from ..core.commands import Command, KnowledgeRead, PreparationFailed, ToolsResolved
 from ..core.effects import Evaluate, Prepare
 from ..core.offloading import is_offered, with_retrieval
@@ -72,10 +74,19 @@ class Preparation:
     def _python_tools(self) -> dict[str, Tool]:
         """Return the tools that need no server."""
         tools = self._host.registry.resolve(self._agent)
+        if self._journal.state.flow is not None:
+            return tools  # the same mapping, to which the code adds the tools that it calls
         own = of_run(tools, lambda: self._journal.state)
         return with_retrieval(
             own, self._journal.rules, self._host.log.artifacts.of(self._journal.subject.root)
         )
+
+    def decider(self, state: RunState) -> Decider:
+        """Return the code of a workflow's run, at its beginning. Raises `NotRegistered`."""
+        workflow = self._agent
+        if not isinstance(workflow, Workflow):
+            raise NotRegistered(f"{workflow.kind} {workflow.name!r} is not a workflow in this process")
+        return workflow.decider(state)
 
     async def deps(self) -> Any:
         """Open what the code of the run depends on, at the first call. Raises `ConfigError`."""
@@ -122,6 +133,8 @@ class Preparation:
     def resolved(self, tools: Mapping[str, Tool]) -> ToolsResolved:
         """Return what the run is prepared with. Raises `ConfigError`."""
         rules = self._journal.rules
+        if self._journal.state.flow is not None:
+            return ToolsResolved(tools=tuple(tool.spec for tool in self._listed(tools)), model="")
         if self._journal.state.kind != "agent":
             return ToolsResolved(tools=(), model="")
         for name in rules.models:
@@ -145,6 +158,12 @@ class Preparation:
         specs = tuple(expose(spec, rules.injected_tool_args) for spec in offered)
         window = budget_check.window_tokens(self._host.registry, rules)
         return ToolsResolved(tools=specs, model=rules.model, window_tokens=window)
+
+    def _listed(self, tools: Mapping[str, Tool]) -> list[Tool]:
+        """Return the tools that a workflow lists; the others are known once its code calls them."""
+        submitted = self._journal.state.submitted
+        names = (submitted.config.get("tools") or ()) if submitted is not None else ()
+        return [tools[name] for name in names]
 
     async def _remembered(self, found: ToolsResolved) -> ToolsResolved:
         limit = self._journal.rules.context.history_messages_max
@@ -184,4 +203,6 @@ class Preparation:
     def _agent(self) -> Runnable:
         """Return the run's agent with the configuration that the run stored: this process may have a newer one."""
         live, submitted = self._host.agent(self._journal.state.agent), self._journal.state.submitted
+        if isinstance(live, Workflow) and submitted:
+            return self._host.registry.version_of(live, submitted.config)
         return live.as_stored(submitted.config) if isinstance(live, Agent) and submitted else live

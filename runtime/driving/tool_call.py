@@ -290,10 +290,10 @@ def _context(
         answers=answers_to(state, call),
         waits=signals_of(call),
         marks=call.marks,
-        may_ask=bool(effect.step),
+        may_ask=bool(effect.step) or state.flow is not None,
         emit_progress=driver.journal.rules.emit_mcp_progress,
     )
-    planning = not effect.step  # readers do not see the planner's calls
+    planning = not effect.step and state.flow is None  # readers do not see the planner's calls
     return ToolContext(
         facts,
         deps=driver.deps,

@@ -81,7 +81,7 @@ class LocalExecutor:
                 driver = Driver(host, journal)
                 driver.claim_within(turn)
             epoch = driver.epoch if driver is not None else 0
-            if await journal.store(turn.events, epoch=epoch, extra=extra, append=append):
+            if await journal.store(turn.events, epoch=epoch, extra=extra, append=append, at=turn.now):
                 self._spawn(journal, host, driver if journal.state.epoch == epoch else None)
                 return True
             if journal.state.exists:

@@ -19,10 +19,12 @@ from ...eventlog.events import (
     ChildReady,
     ChildReturned,
     ChildStarted,
+    Chosen,
     Claimed,
     Context,
     Custom,
     CutBegun,
+    Diverged,
     Error,
     Evaluated,
     FileMade,
@@ -32,6 +34,7 @@ from ...eventlog.events import (
     LaneUpdated,
     LateOutcome,
     LeftToOthers,
+    Marked,
     McpProgress,
     Memoized,
     MemoryHydrated,
@@ -41,6 +44,7 @@ from ...eventlog.events import (
     ModelRequested,
     Offloaded,
     OnceUpdated,
+    OperationSkipped,
     OutputMade,
     OutputRejected,
     Parked,
@@ -134,9 +138,11 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
             return "history"
         case WaitStarted() | WaitEnded() | SignalReceived() | SignalDropped():
             return "history"
+        case Chosen() | Marked() | OperationSkipped():
+            return "history"
         case Evaluated() | RalphIteration() | RalphStop() | Offloaded() | Unknown():
             return "history"
-        case Status() | Error() | PauseRequested() | CancelRequested():
+        case Status() | Error() | Diverged() | PauseRequested() | CancelRequested():
             return "life"
         case ApprovalRequested() | ApprovalRevoked() | ResultRecorded():
             return "life"

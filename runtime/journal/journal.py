@@ -260,16 +260,20 @@ class Journal:
         epoch: int,
         extra: Sequence[Write] = (),
         append: str | None = None,
+        at: float | None = None,
     ) -> bool:
         """Append events that are already folded into `state`; return whether they are stored.
 
         `append` is the append id of a decision that must not be stored twice: a caller that passes it again with the
         next attempt finds an earlier one that landed late (W2). Two commits with one id are never both stored.
+        `at` is the time of the decision (Unix seconds); null is now.
 
         False: another writer was first, and `state` is what the log has now: decide again, after checking whether
         there still is something to decide. Raises `PayloadTooLarge` with `state` rebuilt.
         """
-        at = self.log.clock.now()  # offloading takes time, and the decision was before it
+        at = (
+            self.log.clock.now() if at is None else at
+        )  # offloading takes time, and the decision was before it
         try:
             spilled = await self.spilled(events)
             writing = self.write(spilled, epoch=epoch, append=append, at=at)
@@ -298,9 +302,11 @@ class Journal:
         except PayloadTooLarge:
             return split(await self._put_aside(events))
 
-    async def write_in_one(self, events: Sequence[StoredEvent], *, epoch: int) -> Writing:
+    async def write_in_one(
+        self, events: Sequence[StoredEvent], *, epoch: int, at: float | None = None
+    ) -> Writing:
         """Return the write as `write` does, with values offloaded if it would be too large for one commit."""
-        writing = self.write(events, epoch=epoch)
+        writing = self.write(events, epoch=epoch, at=at)
         if len(writing.write.data) <= COMMIT_BYTES_MAX:
             return writing
         return self.write(await self._put_aside(events), epoch=epoch, at=writing.commit.at)

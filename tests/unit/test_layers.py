@@ -107,6 +107,8 @@ PURE = ("projections", "runtime")
 # Modules that are a port to the outside, each with what it may use and why. The clock and the ids live in
 # eventlog/clock.py, outside these folders.
 PORTS: dict[str, set[str]] = {
+    # A source of random numbers that is seeded by the log, for the code of a workflow.
+    "runtime/agents/workflow/run.py": {"random"},
     # Functions that are not async run in threads; INLINE keeps a simulation out of them.
     "runtime/tools/functions.py": {"anyio.to_thread"},
     # The bits of tokens: they decide nothing, and the log knows their digest only.

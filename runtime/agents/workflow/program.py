@@ -1,0 +1,395 @@
+"""The code of a workflow at work: it is run by hand, from one operation to the next, over the outcomes of its log.
+
+A program is a deterministic function of the log: it begins at the code's beginning, and gets the outcomes of its
+operations one by one, in log order. After each it goes on until every branch waits again; what it asks for on the
+way is matched with what the log has, and the rest is new. So whoever goes on with a run, after a crash or a wait
+of weeks, has the same code at the same point, and a program that lives on between two turns is only a saving.
+
+The code is not a task of the event loop: it awaits operations, gathers and races, and anything else is refused, since
+the log would not have what came of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from ....eventlog.errors import OperationFailed
+from ....projections.flow_state import Asked, Ended, FlowState
+from ....projections.run_state import RunState
+from ...core.workflow.facts import Choose, Ending, Fact, Mark
+from ...core.workflow.places import described, related
+from ...ports.tools import in_a_line
+from .operations import FOREIGN, Gather, Operation
+
+Main = Callable[["Program"], Coroutine[Any, Any, str]]
+
+
+class Divergence(Exception):
+    """The code does not fit the log at a place."""
+
+    def __init__(self, place: str, recorded: str, asked: str) -> None:
+        super().__init__(
+            f"{place}: the log has {recorded or 'nothing'}, the code asks for {asked or 'nothing'}"
+        )
+        self.place, self.recorded, self.asked = place, recorded, asked
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far the code has come: what it asks for now, and its end. `idle` as in `CodeAdvanced`."""
+
+    facts: tuple[Fact, ...] = ()
+    end: Ending | None = None
+    idle: bool = False
+
+
+class _Strand:
+    """One coroutine of the code: the workflow itself, or a branch."""
+
+    __slots__ = ("code", "index", "join", "prefix")
+
+    def __init__(
+        self, code: Coroutine[Any, Any, Any], join: _Join | None = None, index: int = 0, prefix: str = ""
+    ) -> None:
+        self.code, self.join, self.index, self.prefix = code, join, index, prefix
+
+
+class _Join:
+    """A gather or a race that a strand waits for."""
+
+    __slots__ = ("draining", "gather", "left", "results", "waiting", "won")
+
+    def __init__(self, gather: Gather, waiting: _Strand) -> None:
+        self.gather, self.waiting = gather, waiting
+        self.results: dict[int, tuple[Any, BaseException | None]] = {}
+        self.left = len(gather.branches)
+        self.won: int | None = None
+        self.draining: set[str] = set()
+        """Operations of branches that lost, which still have to end."""
+
+
+class Program:
+    """The code of one run in this process. `go_on` as often as the log has grown."""
+
+    def __init__(self, state: RunState, main: Main, *, operations_max: int) -> None:
+        flow = _flow_of(state)
+        self.run, self.state, self.at, self.is_at_work = state.run, state, state.elapsed.claimed_at, False
+        self.seed = state.run
+        self._wanted: dict[str, Operation[Any]] = {}
+        self._flow, self._main, self._max = flow, main, operations_max
+        self._begun = False
+        self._cursor = 0
+        self._given: set[str] = set()
+        self._unseen = dict.fromkeys(flow.asked)
+        self._seen_new = 0
+        self._waiting: dict[str, _Strand | _Join] = {}
+        self._branches: dict[str, tuple[_Join, int]] = {}
+        """The operations that are a branch of their own, by place."""
+        self._operations: dict[str, Operation[Any]] = {}
+        """The operations that are waited for, by place."""
+        self._unawaited: dict[int, Operation[Any] | Gather] = {}
+        self._ready: deque[tuple[_Strand, Any, BaseException | None]] = deque()
+        self._strands: set[_Strand] = set()
+        self._new: list[Fact] = []
+        self._fresh: list[Operation[Any]] = []
+        """The operations asked for since the last check, which the log does not have."""
+        self._end: Ending | None = None
+
+    @property
+    def wanted(self) -> Mapping[str, Operation[Any]]:
+        """The children and values that the code waits for, by place."""
+        return self._wanted
+
+    # --- for the driver -----------------------------------------------------------------------------------------------
+
+    def go_on(self, state: RunState) -> Progress:
+        """Give the code what the log has that is new, and return what it asks for. Raises `Divergence`."""
+        flow = self._flow = _flow_of(state)
+        self.state = state
+        if not self._begun:
+            self._begun = True
+            self._start(_Strand(self._main(self)))
+        while self._cursor < len(flow.order) and self._end is None:
+            place = flow.order[self._cursor]
+            self._cursor += 1
+            self._given.add(place)
+            self._give(place, flow.ended[place])
+        self._check_new()
+        if self._end is not None:
+            self._check_end()
+        facts, self._new = tuple(self._new), []
+        started = {*flow.children.values()}
+        idle = not any(place not in started for place in self._wanted)
+        return Progress(facts, self._end, idle)
+
+    def close(self) -> None:
+        """Drop the code where it stands."""
+        for strand in self._strands:
+            _close(strand.code)
+        self._strands.clear()
+        self._unawaited.clear()
+
+    # --- for the code -------------------------------------------------------------------------------------------------
+
+    def written(self, awaitable: Operation[Any] | Gather) -> None:
+        """Note an awaitable of the run: by the end of the code it must have been awaited."""
+        self._unawaited[id(awaitable)] = awaitable
+
+    def mark(self, place: str, name: str, value: Any) -> Any:
+        """Return the value that the log has at this place, or store this one."""
+        if place in self._flow.marks:
+            return self._flow.marks[place]
+        self._new.append(Mark(place=place, name=name, value=value))
+        return value
+
+    def is_past(self, place: str) -> bool:
+        """Return whether the log has operations that come after this place."""
+        self._forget_lost()
+        return any(related(place, other) for other in self._unseen)
+
+    def has_mark(self, place: str) -> bool:
+        """Return whether the log has a value at this place."""
+        return place in self._flow.marks or any(isinstance(f, Mark) and f.place == place for f in self._new)
+
+    # --- strands ------------------------------------------------------------------------------------------------------
+
+    def _start(self, strand: _Strand) -> None:
+        self._strands.add(strand)
+        self._ready.append((strand, None, None))
+        self._run_ready()
+
+    def _run_ready(self) -> None:
+        self.is_at_work = True
+        try:
+            while self._ready and self._end is None:
+                strand, value, error = self._ready.popleft()
+                if strand in self._strands:
+                    self._step(strand, value, error)
+        finally:
+            self.is_at_work = False
+
+    def _step(self, strand: _Strand, value: Any, error: BaseException | None) -> None:
+        """Let a strand go on until it waits for something that is not there."""
+        while True:
+            try:
+                asked = strand.code.throw(error) if error is not None else strand.code.send(value)
+            except StopIteration as stop:
+                self._strands.discard(strand)
+                self._ended(strand, stop.value, None)
+                return
+            except (Divergence, KeyboardInterrupt):
+                raise
+            except BaseException as failure:  # noqa: BLE001 - the code of users may raise anything
+                self._strands.discard(strand)
+                self._ended(strand, None, failure)
+                return
+            value, error = None, None
+            if isinstance(asked, Operation):
+                self._unawaited.pop(id(asked), None)
+                ended = self._ask(asked, strand)
+                if ended is None:
+                    return
+                value = ended
+            elif isinstance(asked, Gather):
+                self._unawaited.pop(id(asked), None)
+                self._fan_out(asked, strand)
+                return
+            elif asked is not None:
+                error = RuntimeError(FOREIGN)
+
+    def _ask(self, operation: Operation[Any], waiting: _Strand | _Join) -> Ended | None:
+        """Ask for an operation; return its end if the code has it already. Raises `Divergence`."""
+        place, flow = operation.place, self._flow
+        recorded = flow.asked.get(place)
+        if recorded is not None:
+            if not _same(recorded, operation.asked):
+                raise Divergence(place, described(recorded), described(operation.asked))
+            self._unseen.pop(place, None)
+            if place in self._given:
+                return flow.ended[place]
+        else:
+            self._fresh.append(operation)
+            if operation.wanted.fact is not None:
+                self._new.append(operation.wanted.fact)
+            if len(flow.asked) + len(self._fresh) > self._max:
+                message = f"the workflow asks for more than {self._max:,} operations (operations_max)"
+                self._end = Ending(error_type="operations_max", message=message)
+        if operation.wanted.fact is None and place not in flow.ended:
+            self._wanted[place] = operation
+        self._waiting[place], self._operations[place] = waiting, operation
+        return None
+
+    def _give(self, place: str, ended: Ended) -> None:
+        """Give the code the end of an operation, and let it go on."""
+        self.at = ended.at
+        self._wanted.pop(place, None)
+        waiting = self._waiting.pop(place, None)
+        operation = self._operations.pop(place, None)
+        if isinstance(waiting, _Strand):
+            self._ready.append((waiting, ended, None))
+        elif isinstance(waiting, _Join) and place in waiting.draining:
+            waiting.draining.discard(place)
+            self._leave(waiting)
+        elif isinstance(waiting, _Join) and operation is not None:
+            join, index = self._branches.pop(place)
+            self._branch_ended(join, index, *_outcome(operation, ended))
+        self._run_ready()
+
+    def _fan_out(self, gather: Gather, strand: _Strand) -> None:
+        join = _Join(gather, strand)
+        if not gather.branches:
+            self._ready.append((strand, [], None))
+            return
+        for index, branch in gather.branches.items():
+            if isinstance(branch, Operation):
+                self._unawaited.pop(id(branch), None)
+                self._branches[branch.place] = join, index
+                ended = self._ask(branch, join)
+                if ended is not None:
+                    self._branches.pop(branch.place)
+                    self._branch_ended(join, index, *_outcome(branch, ended))
+            else:
+                prefix = f"{gather.place}.{index}/"
+                own = _Strand(branch, join, index, prefix)
+                self._strands.add(own)
+                self._ready.append((own, None, None))
+
+    def _ended(self, strand: _Strand, value: Any, error: BaseException | None) -> None:
+        if strand.join is not None:
+            self._branch_ended(strand.join, strand.index, value, error)
+        elif error is None:
+            self._end = Ending(output=value)
+        else:
+            self._end = Ending(error_type="workflow_failed", message=_explained(error))
+
+    def _branch_ended(self, join: _Join, index: int, value: Any, error: BaseException | None) -> None:
+        """Note the end of a branch. A gather ends with its last branch, a race with its first."""
+        join.results[index] = value, error
+        join.left -= 1
+        if not join.gather.is_race:
+            self._leave(join)
+            return
+        recorded = self._flow.chosen.get(join.gather.place)
+        if join.won is None and recorded in {None, index}:
+            self._choose(join, index)
+
+    def _choose(self, join: _Join, index: int) -> None:
+        """End a race: the branches that lost go no further, and what they still wait for has to end."""
+        join.won = index
+        place, lost = join.gather.place, list[str]()
+        for number, branch in join.gather.branches.items():
+            if number == index:
+                continue
+            direct = isinstance(branch, Operation)
+            lost.append(branch.place if direct else f"{place}.{number}/")
+            self._drop(lost[-1], join)
+        self._unawaited = {key: each for key, each in self._unawaited.items() if not _is_at(each.place, lost)}
+        if place not in self._flow.chosen:
+            self._new.append(Choose(place=place, index=index, lost=tuple(lost)))
+        self._leave(join)
+
+    def _drop(self, where: str, join: _Join) -> None:
+        """End the strands at or below a branch; what they asked for and the log does not have is not asked for."""
+        for strand in [each for each in self._strands if each.prefix and _is_at(each.prefix, [where])]:
+            self._strands.discard(strand)
+            _close(strand.code)
+        for place in [each for each in self._waiting if _is_at(each, [where])]:
+            operation = self._operations.get(place)
+            self._branches.pop(place, None)
+            if place in self._flow.asked:
+                self._waiting[place] = join
+                join.draining.add(place)
+            else:
+                self._waiting.pop(place)
+                self._operations.pop(place, None)
+                self._wanted.pop(place, None)
+                self._fresh = [each for each in self._fresh if each is not operation]
+        self._new = [
+            fact for fact in self._new if not _is_at(fact.place, [where]) or fact.place in self._flow.asked
+        ]
+
+    def _leave(self, join: _Join) -> None:
+        """Let the code go on after a gather or a race, if nothing of it runs any more."""
+        if join.gather.is_race:
+            if join.won is None or join.draining:
+                return
+            value, error = join.results[join.won]
+            self._ready.append((join.waiting, (join.won, value), error))
+        elif join.left == 0:
+            results = [join.results[index] for index in sorted(join.results)]
+            failed = next((error for _, error in results if error is not None), None)
+            self._ready.append((join.waiting, [value for value, _ in results], failed))
+
+    # --- checks -------------------------------------------------------------------------------------------------------
+
+    def _forget_lost(self) -> None:
+        if self._unseen:
+            self._unseen = {place: None for place in self._unseen if not self._flow.has_lost(place)}
+
+    def _check_new(self) -> None:
+        """Raise `Divergence` for a new operation before one of the log that the code never asked for."""
+        fresh, self._fresh = self._fresh, []
+        if not self._unseen or not fresh:
+            return
+        self._forget_lost()
+        for operation in fresh:
+            for place in self._unseen:
+                if related(place, operation.place):
+                    raise Divergence(place, described(self._flow.asked[place]), described_new(operation))
+
+    def _check_end(self) -> None:
+        assert self._end is not None  # noqa: S101 - for the type checker
+        self._forget_lost()
+        if self._end.error_type == "operations_max":
+            return
+        for place in self._unseen:
+            raise Divergence(place, described(self._flow.asked[place]), "")
+        if not self._end.error_type and self._unawaited:
+            named = ", ".join(dict.fromkeys(each.place for each in self._unawaited.values()))
+            self._end = Ending(error_type="workflow_failed", message=f"never awaited: {named}")
+
+
+def described_new(operation: Operation[Any]) -> str:
+    """Return an operation that the log does not have, as text, with its place."""
+    return f"{operation.place}: {described(operation.asked)}"
+
+
+def _flow_of(state: RunState) -> FlowState:
+    assert state.flow is not None  # noqa: S101 - only a workflow has a program
+    return state.flow
+
+
+def _same(recorded: Asked, asked: Asked) -> bool:
+    return (
+        recorded.kind == asked.kind
+        and recorded.name == asked.name
+        and (asked.kind == "memo" or recorded.request == asked.request)
+    )
+
+
+def _is_at(place: str, where: Iterable[str]) -> bool:
+    """Return whether a place, or the prefix of a branch, is one of these or in one of these branches."""
+    return any(place == each or (each.endswith("/") and place.startswith(each)) for each in where)
+
+
+def _outcome(operation: Operation[Any], ended: Ended) -> tuple[Any, BaseException | None]:
+    try:
+        return operation.value(ended), None
+    except Exception as error:  # noqa: BLE001 - the conversion of an output may be code of users
+        return None, error
+
+
+def _explained(error: BaseException) -> str:
+    return str(error) if isinstance(error, OperationFailed) else in_a_line(error)
+
+
+def _close(code: Coroutine[Any, Any, Any]) -> None:
+    """End a coroutine. Code that awaits while it is ended has no more to say."""
+    try:
+        code.close()
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise

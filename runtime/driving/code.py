@@ -1,0 +1,136 @@
+"""The code of a workflow in its driver: it goes on within the turn that stores what it waited for.
+
+So an outcome and what the code asks for next are one commit. Whenever the state is not what the code has seen, after a
+conflict or a refused append, the code is dropped and begins again over the log; nothing tells the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...eventlog.ports import COMMIT_BYTES_MAX
+from ...projections.run_state import RunState
+from ..agents.workflow.operations import Operation
+from ..agents.workflow.program import Divergence
+from ..core.commands import CodeAdvanced, CodeDiverged, MemoMade
+from ..core.decide import take
+from ..core.effects import Effect, MakeMemo, RunPlace
+from ..core.turn import Turn
+from ..core.workflow.facts import Ending, Fact
+from ..ports.json_values import NotJson, as_json, bounded
+from ..ports.tools import in_a_line
+from ..tools.functions import call_function
+from .cancellation import is_being_cancelled
+
+if TYPE_CHECKING:
+    from ..agents.workflow.workflow import Decider
+
+logger = logging.getLogger("foldlog.workflow")
+
+FACTS_BYTES_MAX = COMMIT_BYTES_MAX // 2
+"""The most bytes of what the code asks for that go into one commit; the rest goes into the next."""
+ALWAYS_REPLAY = "FOLDLOG_ALWAYS_REPLAY"
+"""Set to 1, the code begins again after each commit: for tests, which then find code that is not deterministic."""
+
+
+class Code:
+    """The code of one driver's run."""
+
+    def __init__(self, begin: Callable[[RunState], Decider]) -> None:
+        self._begin = begin
+        self._decider: Decider | None = None
+        self._held: list[Fact] = []
+        self._end: Ending | None = None
+        self._always_replay = os.environ.get(ALWAYS_REPLAY) == "1"
+
+    def go_on(self, turn: Turn) -> bool:
+        """Let the code go on after what the turn has, and add what it asks for; return whether it added anything."""
+        state, before = turn.state, len(turn.events)
+        if not state.prepared or state.owner is None or not state.runnable or state.flow is None:
+            return False
+        if state.flow.diverged is not None:
+            return False
+        if self._decider is None:
+            self._decider = self._begin(state)
+        try:
+            progress = self._decider.go_on(state)
+        except Divergence as found:
+            self.forget()
+            take(turn, CodeDiverged(place=found.place, recorded=found.recorded, asked=found.asked))
+            return len(turn.events) > before
+        self._held.extend(progress.facts)
+        self._end = progress.end
+        if state.pause_requested or any(call.orphaned for call in state.calls.values()):
+            return False
+        facts = self._fitting()
+        whole = not self._held
+        end = self._end if whole else None
+        take(turn, CodeAdvanced(facts=facts, end=end, idle=whole and progress.idle))
+        return len(turn.events) > before and whole
+
+    @property
+    def has_more(self) -> bool:
+        """Return whether it asks for more than went into the turn."""
+        return bool(self._held)
+
+    def _fitting(self) -> tuple[Fact, ...]:
+        """Take the facts that fit into a commit, from the first on."""
+        size, count = 0, 0
+        for fact in self._held:
+            size += len(msgspec.json.encode(fact)) if len(self._held) > 1 else 0
+            if count and size > FACTS_BYTES_MAX:
+                break
+            count += 1
+        facts, self._held = tuple(self._held[:count]), self._held[count:]
+        return facts
+
+    def effects(self, state: RunState) -> list[Effect]:
+        """Return the children to run and the values to compute."""
+        if self._decider is None or state.flow is None or state.flow.diverged is not None or self._held:
+            return []
+        flow, found = state.flow, list[Effect]()
+        for place, operation in self._decider.wanted.items():
+            if place in flow.ended:
+                continue
+            if operation.wanted.make is not None:
+                found.append(MakeMemo(place))
+            elif not state.pause_requested or place in flow.asked:
+                found.append(RunPlace(place))
+        return found
+
+    def operation(self, place: str) -> Operation[Any] | None:
+        """Return the operation that the code waits for at this place."""
+        return self._decider.wanted.get(place) if self._decider is not None else None
+
+    def stored(self) -> None:
+        """Note that the turn is stored."""
+        if self._always_replay and not self._held:
+            self.forget()
+
+    def forget(self) -> None:
+        """Drop the code: it begins again when it goes on."""
+        if self._decider is not None:
+            self._decider.close()
+        self._decider, self._held, self._end = None, [], None
+
+
+async def make_memo(operation: Operation[Any]) -> MemoMade:
+    """Compute a value that the code asks for. Raises nothing but cancellation."""
+    place, name = operation.place, operation.asked.name
+    make: Callable[[], Any | Awaitable[Any]] | None = operation.wanted.make
+    assert make is not None  # noqa: S101 - what makes it a memo
+    try:
+        value = as_json(await call_function(make))
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+            raise
+        logger.info("memo %s failed", place, exc_info=True)
+        why = f"it cannot be stored as JSON: {error}" if isinstance(error, NotJson) else in_a_line(error)
+        return MemoMade(step=0, call_id=place, name=name, error=bounded(why))
+    return MemoMade(step=0, call_id=place, name=name, value=value)

@@ -1,0 +1,181 @@
+"""Workflows: async functions whose operations are in the log, on both logs and both executors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from foldlog.eventlog import AgentConfigError, ConfigError, OperationFailed, RunFailed
+from foldlog.runtime import Agent, ToolFailed, WorkflowRun, tool, workflow
+
+from tests.runtime.conftest import Place, says
+
+DONE: list[str] = []
+
+
+@tool(effect="pure")
+def find_order(order_id: str) -> dict[str, Any]:
+    """Find an order."""
+    DONE.append(f"find {order_id}")
+    return {"id": order_id, "days": 15}
+
+
+@tool(effect="unsafe")
+def pay(amount: int) -> str:
+    """Pay."""
+    DONE.append(f"pay {amount}")
+    return f"paid {amount}"
+
+
+@tool(effect="pure")
+def refuse() -> str:
+    """Refuse."""
+    raise ToolFailed("no")
+
+
+@workflow(version="1")
+async def settle(run: WorkflowRun, order: str) -> str:
+    found = await run.call(find_order, order_id=order)
+    paid = await run.gather(lambda r: r.call(pay, amount=1), lambda r: r.call(pay, amount=2))
+    which, signal = await run.first(lambda r: r.wait_for("paid"), lambda r: r.sleep(days=14))
+    value = await run.memo("value", lambda: 7)
+    return f"{found['id']} {paid} {which} {signal.data} {value}"
+
+
+async def test_a_workflow_goes_from_operation_to_operation_and_nothing_unsafe_runs_twice(
+    place: Place,
+) -> None:
+    DONE.clear()
+    await place.open(settle)
+    run = await place.start(settle, "17")
+    await run.signal("paid", {"eur": 3})
+    result = await run.result(timeout_s=30)
+    assert result.output == "17 ['paid 1', 'paid 2'] 0 {'eur': 3} 7"
+    assert sorted(DONE) == ["find 17", "pay 1", "pay 2"]
+
+
+async def test_the_code_begins_again_after_every_commit_and_does_nothing_twice(
+    cheap: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOLDLOG_ALWAYS_REPLAY", "1")
+    DONE.clear()
+    await cheap.open(settle)
+    run = await cheap.start(settle, "17")
+    await run.signal("paid", {"eur": 3})
+    assert (await run.result(timeout_s=30)).output == "17 ['paid 1', 'paid 2'] 0 {'eur': 3} 7"
+    assert sorted(DONE) == ["find 17", "pay 1", "pay 2"]
+
+
+async def test_a_run_of_an_agent_is_a_child_and_its_output_goes_on(place: Place, script: Any) -> None:
+    writer = Agent("writer", model=script(says("a text")))
+
+    @workflow
+    async def write(run: WorkflowRun, topic: str) -> str:
+        return "wrote: " + await run.agent(writer, f"Write about {topic}")
+
+    await place.open(write)
+    run = await place.start(write, "tea")
+    assert (await run.result(timeout_s=30)).output == "wrote: a text"
+
+
+async def test_an_operation_that_fails_is_an_error_that_the_code_may_catch(cheap: Place) -> None:
+    @workflow(name="caught")
+    async def caught(run: WorkflowRun) -> str:
+        try:
+            await run.call(refuse)
+        except OperationFailed as error:
+            return f"{error.place} {error.status}"
+        return ""
+
+    @workflow(name="uncaught")
+    async def uncaught(run: WorkflowRun) -> str:
+        return str(await run.call(refuse))
+
+    await cheap.open(caught, uncaught)
+    assert (await (await cheap.start(caught, "")).result(timeout_s=30)).output == "refuse#0 error"
+    with pytest.raises(RunFailed, match="refuse#0 failed: no") as failed:
+        await (await cheap.start(uncaught, "")).result(timeout_s=30)
+    assert failed.value.error_type == "workflow_failed"
+
+
+async def test_code_that_no_longer_fits_the_log_parks_the_run_and_code_that_fits_goes_on(
+    cheap: Place,
+) -> None:
+    asked = {"name": "first"}
+
+    @workflow(name="changing")
+    async def changing(run: WorkflowRun) -> str:
+        await run.memo(asked["name"], lambda: 1)
+        await run.wait_for("go")
+        return "done"
+
+    await cheap.open(changing)
+    run = await cheap.start(changing, "")
+    await run_is(run, "wait")
+    asked["name"] = "second"
+    await run.signal("go")
+    await run_is(run, "takeover")
+    state = await run.state()
+    assert state.flow is not None
+    assert state.flow.diverged is not None
+    assert (state.flow.diverged.place, state.flow.diverged.recorded) == ("first#0", "memo first")
+    asked["name"] = "first"
+    await run.resume()
+    assert (await run.result(timeout_s=30)).output == "done"
+
+
+async def run_is(run: Any, reason: str) -> None:
+    """Wait until the run is paused for this reason and parked."""
+    async for event in run.stream(detailed=True):
+        if event.type == "status" and (event.status, event.reason) == ("paused", reason):
+            break
+    for _ in range(500):
+        if (await run.state()).parked is not None:
+            return
+        await __import__("asyncio").sleep(0.01)
+    raise AssertionError("the run does not park")
+
+
+async def test_what_a_function_does_not_take_is_refused_before_the_first_event(cheap: Place) -> None:
+    @workflow(name="typed")
+    async def typed(run: WorkflowRun, order: int, urgent: bool = False) -> int:
+        return order + await run.memo("one", lambda: int(urgent))
+
+    await cheap.open(typed)
+    with pytest.raises(ConfigError, match="order: is missing"):
+        await cheap.start(typed, "{}")
+    with pytest.raises(ConfigError, match="as a JSON object with order, urgent"):
+        await cheap.start(typed, "17")
+    run = await cheap.start(typed, '{"order": 17, "urgent": true}')
+    assert (await run.result(timeout_s=30)).output == 18
+
+
+def test_a_function_that_cannot_be_a_workflow_is_refused() -> None:
+    with pytest.raises(AgentConfigError, match="must be an async function"):
+        workflow(name="plain")(len)  # type: ignore[arg-type]
+
+    async def no_run() -> str:
+        return ""
+
+    with pytest.raises(AgentConfigError, match="its first parameter must be the WorkflowRun"):
+        workflow(no_run)  # type: ignore[arg-type]
+
+
+async def test_an_operation_that_is_never_awaited_and_a_foreign_await_end_the_run(cheap: Place) -> None:
+    @workflow(name="forgetful")
+    async def forgetful(run: WorkflowRun) -> str:
+        run.call(pay, amount=9)
+        return "done"
+
+    @workflow(name="foreign")
+    async def foreign(run: WorkflowRun) -> str:
+        import asyncio
+
+        await asyncio.sleep(1)
+        return "done"
+
+    await cheap.open(forgetful, foreign)
+    with pytest.raises(RunFailed, match="never awaited: pay#0"):
+        await (await cheap.start(forgetful, "")).result(timeout_s=30)
+    with pytest.raises(RunFailed, match="a workflow awaits only what its run gives"):
+        await (await cheap.start(foreign, "")).result(timeout_s=30)
