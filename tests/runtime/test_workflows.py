@@ -1,4 +1,4 @@
-"""Workflows: async functions whose operations are in the log, on both logs and both executors."""
+"""Workflows: async functions whose operations are in the log, on both logs and both executors (R28, R29)."""
 
 from __future__ import annotations
 

@@ -30,10 +30,6 @@ LARGE_CLASSES = {
         330,
         "what outlives processes: every method reads or writes the same world",
     ),
-    "runtime/agents/workflow/program.py:Program": (
-        330,
-        "one scheduler: every method reads or writes the same strands",
-    ),
     "runtime/driving/children.py:ChildRuns": (
         340,
         "the children of one driver: all of it shares what is unsure and what rests",
