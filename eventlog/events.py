@@ -876,14 +876,6 @@ class Diverged(EventFields, frozen=True, kw_only=True, tag="diverged"):
     asked: str
 
 
-class OperationSkipped(EventFields, frozen=True, kw_only=True, tag="operation_skipped"):
-    """A step of a workflow's table is not run: `why` says what it depends on."""
-
-    type: ClassVar[Literal["operation_skipped"]] = "operation_skipped"
-    place: str
-    why: str
-
-
 class Parked(EventFields, frozen=True, kw_only=True, tag="parked"):
     """The run waits without a worker; its epoch is over. `timer_id` and `due_at` are for reason timer."""
 
@@ -1329,7 +1321,6 @@ Engine = (
     | Chosen
     | Marked
     | Diverged
-    | OperationSkipped
     | ResultRecorded
     | Parked
     | OutputRejected

@@ -52,8 +52,6 @@ class FlowState(msgspec.Struct):
     """The operations without a branch of their own that lost a race, and the prefixes of the branches that lost."""
     marks: dict[str, Any] = {}
     """The values that the code got, by place."""
-    skipped: dict[str, str] = {}
-    """The steps of a table that are not run, and why."""
     children: dict[str, str] = {}
     """The place of each child run."""
     returned: dict[str, ChildReturned] = {}

@@ -95,7 +95,6 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.Chosen: operations.choose,
     events.Marked: operations.mark,
     events.Diverged: operations.diverge,
-    events.OperationSkipped: operations.skip,
     events.Reasoning: _no_change,
     events.Budget: _no_change,
     events.LateOutcome: count_broken,

@@ -13,7 +13,6 @@ from ...eventlog.events import (
     Diverged,
     Marked,
     Memoized,
-    OperationSkipped,
     ToolResult,
     WaitEnded,
     WaitStarted,
@@ -125,12 +124,6 @@ def diverge(state: RunState, event: Diverged) -> None:
     """Store how the code no longer fits the log."""
     if state.flow is not None:
         state.flow.diverged = event
-
-
-def skip(state: RunState, event: OperationSkipped) -> None:
-    """Store that a step of a table is not run."""
-    if state.flow is not None:
-        state.flow.skipped[event.place] = event.why
 
 
 def _open(state: RunState, place: str, kind: str, name: str) -> None:

@@ -16,7 +16,6 @@ from ...eventlog.events import (
     Error,
     Event,
     Marked,
-    OperationSkipped,
     OutputMade,
     Parked,
     Prepared,
@@ -34,7 +33,6 @@ from ...runtime.core.workflow.facts import (
     Ending,
     Fact,
     Mark,
-    Skip,
 )
 
 CODE_FAILURES = frozenset({"workflow_failed", "operations_max"})
@@ -96,8 +94,6 @@ def _fact(event: Event) -> Fact | None:
             return Choose(place=event.place, index=event.index, lost=tuple(event.lost))
         case Marked():
             return Mark(place=event.place, name=event.name, value=event.value)
-        case OperationSkipped():
-            return Skip(place=event.place, why=event.why)
         case _:
             return None
 

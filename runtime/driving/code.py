@@ -108,10 +108,11 @@ class Code:
         """Return the operation that the code waits for at this place."""
         return self._decider.wanted.get(place) if self._decider is not None else None
 
-    def stored(self) -> None:
-        """Note that the turn is stored."""
-        if self._always_replay and not self._held:
+    def begins_again(self) -> bool:
+        """Drop the code after a commit if it is to begin again after each; return whether it does."""
+        if self._always_replay:
             self.forget()
+        return self._always_replay
 
     def forget(self) -> None:
         """Drop the code: it begins again when it goes on."""

@@ -392,7 +392,7 @@ class Driver:
             await self._fail("payload_too_large", str(error))
             return
         if self.state.flow is not None:
-            self._follow_code(stored=stored)
+            self._follow_code(stored=stored, anything=bool(turn.events))
         if not stored:
             self._inbox[:0] = self._without_parking(posted)
             return
@@ -400,13 +400,12 @@ class Driver:
             if not future.done():
                 future.set_result(None)
 
-    def _follow_code(self, *, stored: bool) -> None:
+    def _follow_code(self, *, stored: bool, anything: bool) -> None:
         """Drop the code of a workflow if it has seen what is not stored; let it go on if it asks for more."""
         if not stored:
             self._code.forget()
             return
-        self._code.stored()
-        if self._code.has_more:
+        if self._code.has_more or (anything and self._code.begins_again()):
             self.post(Tick())
 
     def _together(self, posted: list[Posted]) -> list[Posted]:

@@ -44,7 +44,6 @@ from ...eventlog.events import (
     ModelRequested,
     Offloaded,
     OnceUpdated,
-    OperationSkipped,
     OutputMade,
     OutputRejected,
     Parked,
@@ -138,7 +137,7 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
             return "history"
         case WaitStarted() | WaitEnded() | SignalReceived() | SignalDropped():
             return "history"
-        case Chosen() | Marked() | OperationSkipped():
+        case Chosen() | Marked():
             return "history"
         case Evaluated() | RalphIteration() | RalphStop() | Offloaded() | Unknown():
             return "history"

@@ -28,8 +28,10 @@ from foldlog.runtime import (
     Swarm,
     ToolContext,
     Worker,
+    WorkflowRun,
     postcondition,
     tool,
+    workflow,
 )
 from foldlog.runtime.agents.loop import RalphLoop
 from foldlog.runtime.agents.loop_config import Stop
@@ -927,6 +929,35 @@ async def buried(world: World) -> None:
         await rt.delete(first.run_id, by="ann", reason="request 7")
 
 
+async def operated(world: World) -> None:
+    """A workflow gathers calls, races a signal against a time, and meets code that does not fit its log."""
+    named = {"memo": "value"}
+
+    @tool(effect="pure")
+    async def double(number: int) -> int:
+        """Double a number."""
+        return 2 * number
+
+    @workflow(version="1")
+    async def settle(run: WorkflowRun, order: str) -> str:
+        new = await run.changed("two-calls")
+        both = await run.gather(lambda r: r.call(double, number=1), lambda r: r.call(double, number=int(new)))
+        value = await run.memo(named["memo"], lambda: 7)
+        which, signal = await run.first(lambda r: r.wait_for("paid"), lambda r: r.sleep(days=14))
+        return f"{order} {both} {value} {which} {signal.data}"
+
+    async with Runtime.open(log=world.log, registry=Registry(workflows=[settle])) as rt:
+        run = await rt.start(settle, "17")
+        await parked(world, run)
+        named["memo"] = "other"
+        await run.signal("paid", {"eur": 3}, by="bank")
+        await until(run, lambda event: getattr(event, "reason", "") == "takeover")
+        named["memo"] = "value"
+        await parked(world, run)
+        await run.resume()
+        await end(run)
+
+
 async def waited(world: World) -> None:
     """A call sleeps, and waits for signals: one was there before, one is refused, one does not come in time."""
 
@@ -1022,6 +1053,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         thoughtful,
         with_files,
         waited,
+        operated,
         buried,
         called_back,
     )

@@ -15,7 +15,6 @@ from ....eventlog.events import (
     Diverged,
     Marked,
     Memoized,
-    OperationSkipped,
     Parked,
     Prepared,
     Status,
@@ -29,7 +28,7 @@ from ..approvals import UNVERIFIABLE, awaits_approval, request_approval
 from ..commands import CodeAdvanced, CodeDiverged, MemoMade, ToolWaits
 from ..effects import CancelChild, Effect
 from ..turn import Turn
-from .facts import AskPerson, AskTool, AskWait, Choose, Fact, Mark, Skip
+from .facts import AskPerson, AskTool, AskWait, Choose, Fact, Mark
 
 LOST = "its branch lost the race"
 
@@ -114,8 +113,6 @@ def _store(turn: Turn, flow: FlowState, fact: Fact) -> None:
             _cancel_lost(turn, flow)
         case Mark() if fact.place not in flow.marks:
             turn.add(Marked(place=fact.place, name=fact.name, value=fact.value))
-        case Skip() if fact.place not in flow.skipped:
-            turn.add(OperationSkipped(place=fact.place, why=fact.why))
         case _:
             pass
 

@@ -58,14 +58,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     value: Any
 
 
-class Skip(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of a table is not run."""
-
-    place: str
-    why: str
-
-
-Fact = AskTool | AskWait | AskPerson | Choose | Mark | Skip
+Fact = AskTool | AskWait | AskPerson | Choose | Mark
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
