@@ -125,6 +125,11 @@ async def _origin(commits: AsyncIterator[Stored], artifacts: FamilyArtifacts, ru
             ancestors.add(recorded, events)
     if run not in ancestors.family:
         raise RunNotFound(f"there is no run {run!r}")
+    for each in ancestors.family.values():
+        if isinstance(opened := each.history[0], Submitted) and opened.kind == "workflow":
+            raise ConfigError(
+                f"run {each.subject.id} is a workflow, which cannot be forked yet: start it again"
+            )
     check(ancestors.family[run].history, at)
     return Origin(ancestors.family, at)
 
