@@ -103,7 +103,7 @@ const KNOWN = new Set(
     "timer_fired message_queued pause_requested cancel_requested approval_revoked late_outcome lane_updated key_recorded " +
     "child_returned child_ready evaluated output_made memoized token_issued token_revoked tools_refresh_requested " +
     "tools_refresh_failed tools_removed tool_partial breaker_updated slots_updated buried " +
-    "policy_updated once_updated schedule_updated hook_advanced"
+    "chosen marked diverged policy_updated once_updated schedule_updated hook_advanced"
   ).split(" "),
 );
 
@@ -211,6 +211,7 @@ function apply(state, event) {
       state.calls.push({ id: event.tool_call_id, name: event.tool_name, status: "open" });
       break;
     case "tool_result":
+      if (state.kind === "workflow") state.calls = state.calls.filter((call) => call.id !== event.tool_call_id);
       for (const call of state.calls) if (call.id === event.tool_call_id) call.status = event.metadata.status ?? "";
       break;
     case "approval_requested":

@@ -156,6 +156,8 @@ class Reader:
                 state["calls"].append(
                     {"id": event["tool_call_id"], "name": event["tool_name"], "status": "open"}
                 )
+            case "tool_result" if state["kind"] == "workflow":
+                state["calls"] = [call for call in state["calls"] if call["id"] != event["tool_call_id"]]
             case "tool_result":
                 for call in state["calls"]:
                     if call["id"] == event["tool_call_id"]:
