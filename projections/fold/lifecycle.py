@@ -120,7 +120,9 @@ def set_status(state: RunState, event: Status) -> None:
             state.flow.diverged = None
         if state.paused == "policy":  # all models had failed, and are called again
             restart_model_call(state)
-        if event.reason in {"manual", "policy"} and state.held_at is not None:  # a person lets it go on
+        if (
+            event.reason in {"manual", "policy", "takeover"} and state.held_at is not None
+        ):  # a person lets it go on
             state.held_at, state.pause_requested = None, False
         state.paused = state.parked = None
     elif event.status in TERMINAL_STATUSES:

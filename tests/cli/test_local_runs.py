@@ -281,7 +281,7 @@ def test_the_same_run_id_with_another_input_is_refused(project: Project) -> None
         ("project_agents:no_tool", "there is no tool 'nope'"),
         ("project_agents:empty", "has no agents"),
         ("project_agents:registry", "choose one with --agent NAME"),
-        ("project_agents:number", "neither a Registry nor an agent, swarm or loop"),
+        ("project_agents:number", "neither a Registry nor an agent, swarm, loop or workflow"),
         ("project_agents:nothing", "there is no attribute 'nothing'"),
         ("nowhere:agent", "there is no module 'nowhere'"),
         ("broken:agent", "line 1: SyntaxError"),

@@ -400,8 +400,8 @@ async def cancel_without_an_answer(world: World) -> list[str]:
 def fresh_append_ids(patch: pytest.MonkeyPatch) -> None:
     real = Journal.store
 
-    async def store(self: Journal, events: Any, *, epoch: int, extra: Any = (), append: Any = None) -> bool:
-        return await real(self, events, epoch=epoch, extra=extra)
+    async def store(self: Journal, events: Any, *, append: Any = None, **told: Any) -> bool:
+        return await real(self, events, **told)
 
     patch.setattr(Journal, "store", store)
 

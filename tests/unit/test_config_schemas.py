@@ -123,7 +123,7 @@ AGENT = {"kind": "agent", "config": {"name": "a"}}
         (
             {"kind": "ralph", "name": "l", "runnable": {"kind": "agnt", "config": {"name": "a"}}},
             "runnable.kind",
-            "loop 'l': runnable: kind is 'agnt'; known are 'agent', 'ralph', 'swarm'",
+            "loop 'l': runnable: kind is 'agnt'; known are 'agent', 'ralph', 'swarm', 'workflow'",
         ),
         (
             {

@@ -455,7 +455,10 @@ def test_a_registry_or_an_agent_is_loaded_from_the_working_directory(project: Pa
         ("app_of_the_test.x:registry", "there is no module 'app_of_the_test.x'"),
         ("app_of_the_test:registri", "there is no attribute 'registri'; did you mean 'registry'"),
         ("app_of_the_test:registry.nothing", "there is no attribute 'nothing'"),
-        ("app_of_the_test:number", "neither a Registry nor an agent, swarm or loop: its type is int"),
+        (
+            "app_of_the_test:number",
+            "neither a Registry nor an agent, swarm, loop or workflow: its type is int",
+        ),
     ],
 )
 def test_a_path_that_leads_nowhere_is_refused(project: Path, path: str, message: str) -> None:

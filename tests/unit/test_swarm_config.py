@@ -20,7 +20,7 @@ def agent(name: str, **fields: Any) -> Agent:
 
 
 WRONG = "swarm 's':"
-KINDS = "'agent', 'ralph', 'swarm'"
+KINDS = "'agent', 'ralph', 'swarm', 'workflow'"
 A, B, C = agent("a"), agent("b"), agent("c")
 
 
@@ -96,7 +96,7 @@ def test_a_swarm_never_changes() -> None:
         ({"agents": [3]}, "swarm 's': agents.0: 3 must be a table"),
         (
             {"agents": [{"kind": "loop"}]},
-            "swarm 's': agents.0: kind is 'loop'; known are 'agent', 'ralph', 'swarm'",
+            "swarm 's': agents.0: kind is 'loop'; known are 'agent', 'ralph', 'swarm', 'workflow'",
         ),
         (
             {"agents": [{"name": "a", "step": 1}]},
