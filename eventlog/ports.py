@@ -163,6 +163,13 @@ class EventLog(Protocol):
         """Return the last commit that is selected, None if there is none; may be stale like `read`."""
         ...
 
+    async def last_position(self, subject: Subject) -> int:
+        """Return the position of a subject's last commit, 0 if it has none. Never stale, unlike `read` and `head`.
+
+        It covers every append that was acknowledged, to any writer, before the call.
+        """
+        ...
+
     def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:
         """Yield the last commit of each register of a kind, in no particular order; may be stale like `read`."""
         ...

@@ -245,6 +245,7 @@ class EventLogSuite(Suite):
                 await log.events.append(writer.write(expected=NEW))
             assert await everything(log.events.read(writer.subject)) == writer.stored
             assert await log.events.head(writer.subject) == writer.stored[-1]
+            assert await log.events.last_position(writer.subject) == writer.stored[-1].position
 
     async def test_the_head_is_the_last_commit(self, log: Log) -> None:
         run = run_in(log)
@@ -426,6 +427,7 @@ class EventLogSuite(Suite):
         await log.events.purge({child.subject: child.stored[-1].position + 1})
         assert await log.events.find(0, child.subject.id) is None
         assert await log.events.head(child.subject) is None
+        assert await log.events.last_position(child.subject) == 0
         assert await everything(log.events.read(Family(0, run.subject.root))) == run.stored
 
     async def test_a_follower_goes_on_behind_a_purge(self, log: Log) -> None:

@@ -43,6 +43,9 @@ class _NoEvents:
     async def head(self, selector: Selector) -> Stored | None:
         return None
 
+    async def last_position(self, subject: Subject) -> int:
+        return 0
+
     def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:
         return _none()
 

@@ -89,6 +89,9 @@ class FaultyEvents:
 
         return await self._core.call("events.head", head)
 
+    async def last_position(self, subject: Subject) -> int:
+        return await self._core.call("events.last_position", lambda: self._inner.last_position(subject))
+
     async def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:
         async def heads() -> list[Stored]:
             return [s async for s in self._inner.heads(shard, kind) if s.position <= self._core.known]

@@ -34,7 +34,7 @@ from .layout import Layout
 from .messages import Outgoing, mark_message, timer_message, wake_message
 from .removals import Places, erase, places_of, remove
 from .seals import Sealer
-from .streams import Message, WrongPosition, read_last, read_lasts, read_page, subjects_on
+from .streams import Message, WrongPosition, last_position, read_last, read_lasts, read_page, subjects_on
 from .wire import Refused, Unanswered, Wire
 from .witness import Witness
 
@@ -207,6 +207,14 @@ class JetStreamEvents:
         stored = self._stored(selector.shard, last)
         self.saw(stored)
         return stored
+
+    async def last_position(self, subject: Subject) -> int:
+        """Return the position of a subject's last commit, 0 if it has none, as the stream's leader says.
+
+        Raises `LogUnavailable`, also if the stream has no leader.
+        """
+        stream = self._layout.shard(subject.shard)
+        return await last_position(self._wire, stream, self._layout.selected(subject))
 
     async def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:
         """Yield the last commit of each register of a kind. Raises `LogUnavailable`."""

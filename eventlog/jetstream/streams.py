@@ -17,6 +17,7 @@ PAGE_MESSAGES = 512
 PAGE_BYTES = 4 * 1024 * 1024
 
 _WRONG_POSITION = {10071, 10164}
+_NO_MESSAGE = 10037
 _END_OF_BATCH, _NOT_FOUND = 204, 404
 
 
@@ -39,6 +40,14 @@ class _State(msgspec.Struct, frozen=True):
 class _Info(msgspec.Struct, frozen=True):
     state: _State
     total: int = 0
+
+
+class _Sequence(msgspec.Struct, frozen=True):
+    seq: int
+
+
+class _Got(msgspec.Struct, frozen=True):
+    message: _Sequence
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -135,6 +144,22 @@ async def read_last(wire: Wire, stream: str, subject: bytes) -> Message | None:
         return None
     _check(reply)
     return _message(reply)
+
+
+async def last_position(wire: Wire, stream: str, subject: bytes) -> int:
+    """Return the position of the last message on a subject, 0 for none. Raises `LogUnavailable`.
+
+    It is the older request for a message, which only the stream's leader answers: a direct get may come from a replica
+    that lags.
+    """
+    try:
+        body = {"last_by_subj": subject.decode()}
+        got = await wire.api(f"STREAM.MSG.GET.{stream}", body, _Got)
+    except Refused as refused:
+        if refused.err_code == _NO_MESSAGE:
+            return 0
+        raise
+    return got.message.seq
 
 
 async def read_lasts(wire: Wire, stream: str, subject: bytes) -> AsyncIterator[Message]:

@@ -116,6 +116,11 @@ class MemoryEvents:
         commits = self._commits.get(selector)
         return commits[-1] if commits else None
 
+    async def last_position(self, subject: Subject) -> int:
+        """Return the position of a subject's last commit, 0 if it has none."""
+        last = await self.head(subject)
+        return last.position if last is not None else 0
+
     async def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:
         """Yield the last commit of each register of a kind."""
         await checkpoint()

@@ -134,6 +134,13 @@ class _Events:
         """Return the last commit of a subject."""
         return await self._inner.head(subject)
 
+    async def last_position(self, subject: Subject) -> int:
+        """Return the position of a subject's last commit, and freeze right after it if that is planned."""
+        position = await self._inner.last_position(subject)
+        if self._process.freeze_behind():
+            await checkpoint()
+        return position
+
     def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:
         """Return the last commits of the registers of a kind."""
         return self._inner.heads(shard, kind)

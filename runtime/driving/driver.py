@@ -12,7 +12,8 @@ and idempotent calls may then run twice. An unsafe call must not, so before it s
 
 1. Its lease is in force. A worker that wants to take the run over waits until that lease is over.
 2. Then it reads the run's tail: the claim in force is still its own. In this order, either the other claimant sees
-   the lease and waits, or it has claimed before the read, which sees the claim.
+   the lease and waits, or it has claimed before the read, which sees the claim. Replicas may lag, so the stream's
+   leader says first how far the read has to reach (`EventLog.last_position`).
 3. The proof is valid for `PROOF_S`, under that very lease; news of a later commit (`notify`) invalidate it. Nothing is
    awaited between the last look at the clock and the start.
 
@@ -646,9 +647,14 @@ class Driver:
         return proven
 
     async def is_in_force(self) -> bool:
-        """Return whether the log shows this driver's claim in force, by a read that is not older than what is known."""
-        fresh = Journal(self.host.log, self.journal.subject, wait_for_log=True)
-        known = max(self.state.head.position, self._news_position)
+        """Return whether the log shows this driver's claim in force, by a read of all that was stored before it began.
+
+        A replica that lags may hide another's claim, so the leader says first how far the read has to reach.
+        """
+        log, subject = self.host.log, self.journal.subject
+        fresh = Journal(log, subject, wait_for_log=True)
+        last = await through_outages(self.clock, lambda: log.events.last_position(subject))
+        known = max(last, self.state.head.position, self._news_position)
         short = not self.journal.snapshot_rev
         state = await fresh.load(short=short)
         while state.head.position < known:  # a lagging replica proves nothing

@@ -19,7 +19,7 @@ from foldlog.eventlog.events import MessageQueued, ParentLink, Parked
 from foldlog.eventlog.faults import CrashAt, Delay, Fault, LateAppend, LostAck, StaleRead
 from foldlog.eventlog.memory.events import MemoryEvents
 from foldlog.eventlog.memory.wakeups import MemoryWakeups
-from foldlog.eventlog.ports import Timer, Wakeup, WakeWrite
+from foldlog.eventlog.ports import Subject, Timer, Wakeup, WakeWrite
 from foldlog.projections import fold
 from foldlog.replay.simulation import Job, Stuck, TooLong, World, run_simulated
 from foldlog.replay.simulation.cast import an_agent, arrival, calls, gate, says
@@ -533,6 +533,31 @@ async def stalled_before_the_start(world: World) -> None:
     await world.until_stored("tool_started")
     world.worker("w1")
     await asyncio.sleep(4 * LEASE_S)
+
+
+def any_read_proves(patch: pytest.MonkeyPatch) -> None:
+    async def last_position(self: MemoryEvents, subject: Subject) -> int:
+        return 0
+
+    patch.setattr(MemoryEvents, "last_position", last_position)
+
+
+@row("13c", "a stale read proves ownership", "W20", "P4", any_read_proves)
+async def stale_at_the_proof(world: World) -> None:
+    world.outcome = "succeeded"
+    world.process("answering").spawn(world.answer_approvals())
+    steer = Steer(*(Delay(n, "events.follow", 20.0) for n in range(1, 30)))
+    steer.stalls["events.append", 3] = 3 * LEASE_S
+    jobs = unsafe(world)
+    w0 = world.worker("w0", steer)
+    await submit(world.process("caller"), jobs, "durable")
+    await world.until_stored("tool_started")
+    (run,) = world.runs()
+    last = world.family(run)[-1].position
+    steer.once["events.read"] = StaleRead(0, "events.read", last)
+    world.worker("w1")
+    await asyncio.sleep(4 * LEASE_S)
+    await w0.handle.release()
 
 
 # --- 14, 15, 16 ---------------------------------------------------------------------------------------------

@@ -167,6 +167,7 @@ async def test_a_run_is_a_drivers_until_the_log_says_anything_else(what: str) ->
     heard: list[int] = []
     driver: Any = SimpleNamespace(
         host=SimpleNamespace(log=log, worker="w"),
+        clock=log.clock,
         journal=journal,
         state=journal.state,
         epoch=1,
@@ -193,13 +194,14 @@ class Behind:
                 yield each
 
 
-async def test_a_replica_that_is_behind_proves_nothing_until_it_shows_what_is_known() -> None:
+@pytest.mark.parametrize("behind_by", [1, 2])
+async def test_a_replica_that_is_behind_proves_nothing_until_it_shows_what_is_stored(behind_by: int) -> None:
     log, subject = MemoryLog(), Subject(0, "run", "r", "r")
     await stored(log, subject, SUBMITTED, epoch=0)
     journal = await stored(log, subject, Claimed(worker="w", epoch=1, lease_s=10.0), epoch=1)
     known = journal.state.head.position
     await stored(log, subject, Claimed(worker="v", epoch=2, lease_s=10.0), epoch=2)
-    behind: Any = Behind(log.events, known - 1)
+    behind: Any = Behind(log.events, known + 1 - behind_by)
     log.events = behind
 
     async def sleep(_delay_s: float) -> None:
