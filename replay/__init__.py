@@ -28,6 +28,7 @@ from .traces.trace import Trace, find_run, load_trace, trace_of
 if typing.TYPE_CHECKING:
     from .parity.inputs import Answer, Cancel, WaitEnd
     from .parity.parity import ParityReport, ParityViolation, assert_parity, check_parity
+    from .replaying.prompts import SentPrompt, prompt_at
     from .replaying.replaying import Divergence, Point, Replay, replay, state_at
     from .rerunning.recorded import rerun
     from .simulation import SimulationReport, simulate
@@ -50,6 +51,7 @@ __all__ = [
     "Point",
     "Replay",
     "Row",
+    "SentPrompt",
     "SimulationReport",
     "Trace",
     "Violation",
@@ -72,6 +74,7 @@ __all__ = [
     "import_archive",
     "is_prefix",
     "load_trace",
+    "prompt_at",
     "read_archive",
     "replay",
     "rerun",
@@ -89,10 +92,12 @@ _LOADED_LATER = {
     "ParityViolation": "parity.parity",
     "Point": "replaying.replaying",
     "Replay": "replaying.replaying",
+    "SentPrompt": "replaying.prompts",
     "SimulationReport": "simulation",
     "WaitEnd": "parity.inputs",
     "assert_parity": "parity.parity",
     "check_parity": "parity.parity",
+    "prompt_at": "replaying.prompts",
     "replay": "replaying.replaying",
     "rerun": "rerunning.recorded",
     "simulate": "simulation",

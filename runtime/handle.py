@@ -167,10 +167,41 @@ class RunHandle(Generic[OutputT]):
         usage, reasoning, tool call deltas, tool results and child events; `family` includes the runs below. Raises
         `RunNotFound`, `LogCorrupted`, `UnsupportedByExecutor`.
         """
+        async with contextlib.aclosing(self._events(detailed, after, family, to_pause=False)) as events:
+            async for event in events:
+                yield event
+
+    @overload
+    def until_waiting(
+        self, after: str | None = None, *, detailed: Literal[False] = False, family: bool = True
+    ) -> AsyncGenerator[StreamEvent]: ...
+
+    @overload
+    def until_waiting(
+        self, after: str | None = None, *, detailed: bool, family: bool = True
+    ) -> AsyncGenerator[DetailedEvent]: ...
+
+    async def until_waiting(
+        self, after: str | None = None, *, detailed: bool = False, family: bool = True
+    ) -> AsyncGenerator[DetailedEvent]:
+        """Yield as `stream` does, but only up to a pause that is still open, of the run or of one below it.
+
+        A pause that is over by now does not end it, and neither does one that a time ends (`ctx.sleep`): somebody has
+        to answer, send a signal or resume. The last event of a run that is over has `is_end`.
+        """
+        async with contextlib.aclosing(self._events(detailed, after, family, to_pause=True)) as events:
+            async for event in events:
+                yield event
+
+    async def _events(
+        self, detailed: bool, after: str | None, family: bool, *, to_pause: bool
+    ) -> AsyncGenerator[DetailedEvent]:
         subject = await self._located()
         if detailed:
             self._require("detailed_events", await self.state())
-        events = stream_run(self._runtime.log, subject, detailed=detailed, after=after, family=family)
+        events = stream_run(
+            self._runtime.log, subject, detailed=detailed, after=after, family=family, to_pause=to_pause
+        )
         async with contextlib.aclosing(events):
             async for event in events:
                 yield cast("DetailedEvent", event)

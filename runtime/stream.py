@@ -36,6 +36,7 @@ from ..eventlog.events import (
     is_terminal,
 )
 from ..eventlog.ports import DraftPiece, Family, Log, Stored, Subject
+from ..projections.pauses import Pauses
 from .journal.journal import restored
 
 Channel = Literal["text", "reasoning", "tool_calls"]
@@ -245,11 +246,16 @@ class FamilyView:
 
     def __init__(self, subject: Subject) -> None:
         self.over = False
+        self.pauses = Pauses()
         self._subject = subject
         self._chain = Chain()
         self._paths = {subject.id: ""}
         self._joiners: dict[str, Joiner] = {}
         self._early: dict[str, list[DraftPiece]] = {}
+
+    def ends(self, *, to_pause: bool) -> bool:
+        """Return whether the stream is complete: the run is over, or with `to_pause` somebody has to end a pause."""
+        return self.over or (to_pause and self.pauses.open)
 
     def draft(self, piece: DraftPiece) -> list[Event]:
         """Return the events of a draft. One that arrives before the commit that submits its run waits for it."""
@@ -274,6 +280,7 @@ class FamilyView:
         """Return the events of a commit."""
         run, path = recorded.subject.id, recorded.commit.path
         joiner, events = self._joiner(run), list[Event]()
+        self.pauses.feed(run, recorded.commit.events)
         for stored in as_read(recorded):
             forwarded = stored.agent_path != path
             events += [stored] if forwarded else joiner.stored(stored)
@@ -304,24 +311,27 @@ async def stream_run(
     after: str | None = None,
     family: bool = True,
     engine: bool = False,
+    to_pause: bool = False,
 ) -> AsyncGenerator[Event]:
     """Yield the events of a run (with `family`, of all runs below it) from its beginning, or after the cursor `after`.
 
     `engine` adds the bookkeeping of the executors: claims, failed attempts, waits. Ends after the run's terminal
-    status. Raises `LogCorrupted`, `ConfigError` for text that is not a cursor.
+    status; with `to_pause` also once all is shown that is stored while the run, or a run below it, is in a pause that
+    only somebody else ends. Raises `LogCorrupted`, `ConfigError` for text that is not a cursor.
     """
     try:
         seen = parse_cursor(after)
     except (ValueError, AttributeError) as error:  # or not a string
         raise ConfigError(f"{after!r} is not a cursor of this log") from error
-    selector = Family(subject.shard, subject.root) if family else subject
+    selector = Family(subject.shard, subject.root) if family or to_pause else subject
     async with (
         log.drafts.follow(subject.root) as drafts,
-        contextlib.aclosing(_joined(log, subject, selector, drafts)) as events,
+        contextlib.aclosing(_joined(log, FamilyView(subject), selector, drafts, to_pause=to_pause)) as events,
     ):
-        async for event in events:
+        async for run, event in events:
             new = event.cursor is None or parse_cursor(event.cursor) > seen
-            if new and (is_shown(event, detailed=detailed) or (engine and isinstance(event, ENGINE))):
+            own = family or run == subject.id
+            if new and own and (is_shown(event, detailed=detailed) or (engine and isinstance(event, ENGINE))):
                 yield event
 
 
@@ -337,24 +347,35 @@ async def _pump(
 
 
 async def _joined(
-    log: Log, subject: Subject, selector: Family | Subject, drafts: AsyncIterator[DraftPiece]
-) -> AsyncGenerator[Event]:
-    """Yield what is stored first, so that late readers see the same; then commits and drafts as they come."""
-    view, position = FamilyView(subject), 0
+    log: Log,
+    view: FamilyView,
+    selector: Family | Subject,
+    drafts: AsyncIterator[DraftPiece],
+    *,
+    to_pause: bool,
+) -> AsyncGenerator[tuple[str, Event]]:
+    """Yield what is stored first, so that late readers see the same; then commits and drafts as they come.
+
+    Each event comes with the run in whose log it is.
+    """
+    position = 0
     async for stored in log.events.read(selector):
         position = stored.position
         for event in await _shown(view, stored, log):
-            yield event
+            yield stored.subject.id, event
+    if view.ends(to_pause=to_pause):
+        return
     queue: asyncio.Queue[Stored | DraftPiece | Exception] = asyncio.Queue()
     sources = (log.events.follow(selector, position), drafts)
-    pumps = [asyncio.create_task(_pump(source, queue)) for source in sources] if not view.over else []
+    pumps = [asyncio.create_task(_pump(source, queue)) for source in sources]
     try:
-        while not view.over:
+        while not view.ends(to_pause=to_pause):
             item = await queue.get()
             if isinstance(item, Exception):
                 raise item
+            run = item.run if isinstance(item, DraftPiece) else item.subject.id
             for event in view.draft(item) if isinstance(item, DraftPiece) else await _shown(view, item, log):
-                yield event
+                yield run, event
     finally:
         for pump in pumps:
             pump.cancel()

@@ -12,6 +12,7 @@ from ..exits import NO, OK
 from ..options import Detailed, Json, JsonLines
 from ..settings import Settings, settings_of
 from . import listing
+from .prompts import prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -320,6 +321,9 @@ def history(context: typer.Context, run: RunId, *, json: Json = False) -> int:
     from ..loops import run_async
 
     return run_async(_history(settings_of(context), run, json=json))
+
+
+app.command()(prompt)
 
 
 @app.command()
