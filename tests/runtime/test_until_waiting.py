@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from foldlog.eventlog import ApprovalRequested, Event, Status, Text
@@ -94,10 +95,12 @@ async def test_a_pause_of_a_run_below_ends_the_stream_also_without_its_events(
 async def test_a_wait_for_a_signal_ends_a_stream_and_a_wait_for_a_time_does_not(
     cheap: Place, script: Script
 ) -> None:
+    until = datetime.now(UTC) + timedelta(seconds=0.3)
+
     @tool(effect="pure")
     async def rest(context: ToolContext) -> str:
         """Rest, and wait for a call."""
-        await context.sleep(0.5)
+        await context.sleep(until=until)
         await context.wait_for("call")
         return "rested"
 
