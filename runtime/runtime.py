@@ -8,7 +8,9 @@ import os
 import socket
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, cast, overload
+
+from typing_extensions import TypeVar
 
 from ..eventlog.clock import SystemClock
 from ..eventlog.errors import (
@@ -70,6 +72,7 @@ from .retrying import Retrying
 from .shared.resume_tokens import callback_place, place_of
 from .shared.run_index import open_run_index
 from .shared.sessions import drop_last_turns, session_history
+from .tools.run_context import DepsT_co
 
 if TYPE_CHECKING:
     from ..projections.approvals import ApprovalRow
@@ -78,12 +81,18 @@ if TYPE_CHECKING:
     from .burying.erasure import Receipt
     from .triggers.schedules import Schedules
 
+OpenedT = TypeVar("OpenedT", default=Any)
+"""The dependencies of the registry that a runtime is opened with."""
 
-class Runtime:
-    """A namespace of a log, with a registry of agents and tools for this process. Open it with `Runtime.open`."""
+
+class Runtime(Generic[DepsT_co]):
+    """A namespace of a log, with a registry of agents and tools for this process. Open it with `Runtime.open`.
+
+    Its type has the dependencies that the registry opens, so a type checker refuses an agent that takes others.
+    """
 
     def __init__(
-        self, log: Log, registry: Registry, host: Host, policy: NamespacePolicy | None = None
+        self, log: Log, registry: Registry[DepsT_co], host: Host, policy: NamespacePolicy | None = None
     ) -> None:
         self.log, self.registry, self._host = log, registry, host
         self.policy = policy or NamespacePolicy(log, {})
@@ -102,13 +111,13 @@ class Runtime:
         url: str | None = None,
         *,
         namespace: str = "default",
-        registry: Registry | None = None,
+        registry: Registry[OpenedT] | None = None,
         log: Log | None = None,
         lease_s: float | None = None,
         executors: Mapping[str, Executor] | None = None,
         policy: Mapping[str, Any] | None = None,
         limits: Mapping[str, int] | None = None,
-    ) -> AsyncIterator[Runtime]:
+    ) -> AsyncIterator[Runtime[OpenedT]]:
         """Connect to the log at `url`: `nats://...`, `memory://`, or (None) `NATS_URL`, else the project's own server.
 
         Leaving stops driving and releases claims; it cancels nothing. `log` is a log that is already open, `lease_s`
@@ -121,7 +130,7 @@ class Runtime:
         hold_s = lease_s if lease_s is not None else _seconds("FOLDLOG_LEASE_S", 10.0)
         if hold_s < 1:
             raise ConfigError(f"a lease of {hold_s:g} s is too short: it must be at least 1 s")
-        registered = registry or Registry()
+        registered: Registry[OpenedT] = registry or Registry()
         async with contextlib.AsyncExitStack() as stack:
             unique = (log.clock if log is not None else SystemClock()).new_id()[-6:]
             worker = f"{socket.gethostname().replace('.', '-')}-{os.getpid()}-{unique}"
@@ -137,7 +146,7 @@ class Runtime:
                 public_url=public_url_setting(),
                 limits=project_limits(limits),
             )
-            runtime = cls(opened, registered, host, NamespacePolicy(opened, policy))
+            runtime: Runtime[OpenedT] = Runtime(opened, registered, host, NamespacePolicy(opened, policy))
             runtime._executors.update(executors or {})
             await stack.enter_async_context(runtime._presence)
             stack.push_async_callback(registered.aclose)
@@ -176,7 +185,7 @@ class Runtime:
 
     async def run(
         self,
-        agent: Runnable[OutputT],
+        agent: Runnable[OutputT, DepsT_co],
         input: Content,  # noqa: A002 - the word of the field
         *,
         timeout_s: float | None = None,
@@ -189,7 +198,7 @@ class Runtime:
     @overload
     def stream(
         self,
-        agent: Runnable[Any],
+        agent: Runnable[Any, DepsT_co],
         input: Content,
         *,
         detailed: Literal[False] = False,
@@ -199,7 +208,7 @@ class Runtime:
     @overload
     def stream(
         self,
-        agent: Runnable[Any],
+        agent: Runnable[Any, DepsT_co],
         input: Content,
         *,
         detailed: bool,
@@ -208,7 +217,7 @@ class Runtime:
 
     async def stream(
         self,
-        agent: Runnable[Any],
+        agent: Runnable[Any, DepsT_co],
         input: Content,  # noqa: A002 - the word of the field
         *,
         detailed: bool = False,
@@ -222,7 +231,7 @@ class Runtime:
 
     async def start(
         self,
-        agent: Runnable[OutputT],
+        agent: Runnable[OutputT, DepsT_co],
         input: Content,  # noqa: A002 - the word of the field
         **options: Unpack[RunOptions],
     ) -> RunHandle[OutputT]:
@@ -304,7 +313,7 @@ class Runtime:
         from_failure: bool = False,
         number: int | None = None,
         executor: str | None = None,
-        agent: Runnable[OutputT] | None = None,
+        agent: Runnable[OutputT, DepsT_co] | None = None,
     ) -> RunHandle[OutputT]:
         """Start a new run of the same job, with the configuration and the input that the run was submitted with.
 
@@ -348,7 +357,7 @@ class Runtime:
         input: str | None = None,  # noqa: A002 - the word of the field
         tools: ForkTools = "ask",
         executor: str = "local",
-        agent: Runnable[OutputT] | None = None,
+        agent: Runnable[OutputT, DepsT_co] | None = None,
         fork_id: str | None = None,
         archive: StoredRuns | None = None,
         trigger: Trigger | None = None,

@@ -60,6 +60,10 @@ class RecordedRunnable:
         """Delegate to the runnable."""
         return self._runnable.parse_output(value)
 
+    def check_deps(self, deps: Any) -> None:
+        """Delegate to the runnable."""
+        self._runnable.check_deps(deps)
+
     def to_config(self) -> dict[str, Any]:
         """Return the configuration of the runnable."""
         return self._runnable.to_config()

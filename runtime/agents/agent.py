@@ -19,7 +19,7 @@ from typing_extensions import TypeVar
 from ...eventlog.errors import AgentConfigError, ConfigError, ConfigProblem, NotRegistered
 from ...eventlog.events import ToolSpec
 from ...projections.messages import canonical_json
-from ..ports.runnable import Runnable
+from ..ports.runnable import DepsT_contra, Runnable
 from ..ports.settings import ModelSettings
 from ..ports.tools import Tool, ToolFunction
 from ..tools.decorator import PythonTool, check_injected, tool
@@ -39,6 +39,7 @@ from .config import (
     capabilities_needed,
     config_digest,
 )
+from .deps import is_checked
 from .output_validators import OUTPUT_TYPE, OutputValidator, ValidatedT, checks_more_than_schema
 from .subagents import subagent_specs
 from .tables import (
@@ -55,8 +56,8 @@ from .tables import (
 
 OutputT = TypeVar("OutputT", default=Any)
 
-InstructionsFunction = Callable[[RunContext[Any]], str | Awaitable[str]]
-Instructions = str | InstructionsFunction
+InstructionsFunction = Callable[[RunContext[DepsT_contra]], str | Awaitable[str]]
+Instructions = str | InstructionsFunction[DepsT_contra]
 """The system prompt, or a function of the run that makes it when the run is prepared."""
 
 ToolLike = Tool | ToolFunction | str
@@ -118,19 +119,30 @@ class AgentFields(TypedDict, total=False):
     approval_timeout_s: float | None
 
 
-class Agent(Generic[OutputT]):
+class Agent(Generic[OutputT, DepsT_contra]):
     """A named agent; frozen, equal only to itself.
 
-    `name`, `config` (the stored form), `tools` (by name, those given as objects), `output_type`. Raises
+    `name`, `config` (the stored form), `tools` (by name, those given as objects), `output_type`, `deps_type`: the type
+    of the dependencies that its tools and functions take, for type checkers, and checked when a run starts. Raises
     `AgentConfigError`, which names the wrong key.
     """
 
-    __slots__ = ("__weakref__", "_instructions", "_output", "_validators", "config", "output_type", "tools")
+    __slots__ = (
+        "__weakref__",
+        "_instructions",
+        "_output",
+        "_validators",
+        "config",
+        "deps_type",
+        "output_type",
+        "tools",
+    )
 
     config: AgentConfig
     tools: Mapping[str, Tool]
     output_type: type[OutputT] | None
-    _instructions: InstructionsFunction | None
+    deps_type: type[DepsT_contra] | None
+    _instructions: InstructionsFunction[DepsT_contra] | None
     _output: pydantic.TypeAdapter[Any] | None
     _validators: Mapping[str, OutputValidator[Any]]
 
@@ -139,9 +151,10 @@ class Agent(Generic[OutputT]):
         name: str,
         *,
         model: str = MODEL,
-        instructions: Instructions = "",
+        instructions: Instructions[DepsT_contra] = "",
         tools: Iterable[ToolLike] = (),
         output_type: type[OutputT] | None = None,
+        deps_type: type[DepsT_contra] | None = None,
         **fields: Unpack[AgentFields],
     ) -> None:
         names, objects = _read_tools(name, tools)
@@ -157,24 +170,27 @@ class Agent(Generic[OutputT]):
             data["output_schema"] = _output_schema(name, output_type, output, fields.get("output_schema"))
             if checks_more_than_schema(output.core_schema):
                 data["output_validators"] = [OUTPUT_TYPE]
-        self._assign(AgentConfig.from_config(data), objects, instructions, output, output_type)
+        self._assign(AgentConfig.from_config(data), objects, instructions, output, output_type, deps_type)
 
     def _assign(
         self,
         config: AgentConfig,
         tools: Mapping[str, Tool],
-        instructions: Instructions = "",
+        instructions: Instructions[DepsT_contra] = "",
         output: pydantic.TypeAdapter[Any] | None = None,
         output_type: type[OutputT] | None = None,
+        deps_type: type[DepsT_contra] | None = None,
         validators: Mapping[str, OutputValidator[Any]] = MappingProxyType({}),
     ) -> None:
         for each in tools.values():
             check_clashes(config, each)
+            _check_deps_type(config.name, each, deps_type)
         self._check_subagent_tools(config)
         parts = {
             "config": config,
             "tools": MappingProxyType(dict(tools)),
             "output_type": output_type,
+            "deps_type": deps_type,
             "_instructions": instructions if callable(instructions) else None,
             "_output": output,
             "_validators": MappingProxyType(dict(validators)),
@@ -253,6 +269,7 @@ class Agent(Generic[OutputT]):
             self._instructions or "",
             self._output,
             self.output_type,
+            self.deps_type,
             self._validators,
         )
         return agent
@@ -293,8 +310,8 @@ class Agent(Generic[OutputT]):
 
     @overload
     def output_validator(
-        self, function: Callable[[RunContext[Any], OutputT], ValidatedT]
-    ) -> Callable[[RunContext[Any], OutputT], ValidatedT]: ...
+        self, function: Callable[[RunContext[DepsT_contra], OutputT], ValidatedT]
+    ) -> Callable[[RunContext[DepsT_contra], OutputT], ValidatedT]: ...
 
     def output_validator(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Have a function look at each output before the run ends with it; use it as a decorator.
@@ -363,8 +380,17 @@ class Agent(Generic[OutputT]):
         kept = self._instructions if config.instructions_function is not None else None
         same = config.output_schema == self.config.output_schema
         output, output_type = (self._output, self.output_type) if same else (None, None)
-        agent._assign(config, tools, kept or "", output, output_type, self._validators)
+        agent._assign(config, tools, kept or "", output, output_type, self.deps_type, self._validators)
         return agent
+
+    def check_deps(self, deps: DepsT_contra) -> None:
+        """Raise `ConfigError` if the opened dependencies are not of `deps_type`. A protocol is not checked."""
+        wanted: object = self.deps_type
+        if is_checked(wanted) and not isinstance(deps, wanted):
+            raise ConfigError(
+                f"agent {self.name!r} takes dependencies of type {wanted.__name__}, but Registry(deps=...) opened "
+                f"{type(deps).__name__}"
+            )
 
     def parse_output(self, value: Any) -> OutputT:
         """Return the output (JSON builtins) as `output_type`; unchanged without one. Raises `ValueError`."""
@@ -409,6 +435,15 @@ def check_clashes(config: AgentConfig, agent_tool: Tool | ToolSpec) -> None:
     except ConfigError as error:
         problem = ConfigProblem("injected_tool_args", str(error))
         raise AgentConfigError(f"agent {config.name!r}: {error}", [problem]) from None
+
+
+def _check_deps_type(agent: str, agent_tool: Tool, given: object) -> None:
+    wanted = getattr(agent_tool, "deps_type", None)
+    if is_checked(wanted) and is_checked(given) and not issubclass(given, wanted):
+        raise AgentConfigError(
+            f"agent {agent!r}: deps_type is {given.__name__}, but the tool {agent_tool.spec.name!r} takes a "
+            f"ToolContext[{wanted.__name__}]"
+        )
 
 
 def as_tool(given: Tool | ToolFunction) -> Tool:

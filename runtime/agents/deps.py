@@ -14,9 +14,10 @@ import logging
 import typing
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeGuard, TypeVar, cast
 
 from ...eventlog.errors import ConfigError
+from ..ports.tools import Tool
 from ..tools.run_context import RunContext
 
 logger = logging.getLogger("foldlog.deps")
@@ -94,18 +95,27 @@ class Deps:
         shared = factory is not None and not self.of_each_run
         self._shared = Opened("this process", of_process) if shared else None
 
-    def check_type(self, tool: str, wanted: object) -> None:
-        """Raise `ConfigError` if a tool's context is of another type than the factory opens, as far as both say it."""
+    def check_tool(self, tool: Tool, *, needed: bool = False) -> None:
+        """Raise `ConfigError` if a tool's context is of another type than the factory opens, as far as both say it.
+
+        Also, with `needed`, if it takes dependencies and there is no factory.
+        """
+        name, wanted = tool.spec.name, getattr(tool, "deps_type", None)
+        if needed and wanted is not None and self.factory is None:
+            raise ConfigError(f"the tool {name!r} takes a context with dependencies: give Registry(deps=...)")
+        self._check(f"the tool {name!r} takes a ToolContext[{_shown(wanted)}]", wanted)
+
+    def check_agent(self, name: str, wanted: object, *, needed: bool = False) -> None:
+        """Raise `ConfigError` as `check_tool` does, for the `deps_type` of an agent."""
+        takes = f"agent {name!r} takes dependencies of type {_shown(wanted)}"
+        if needed and wanted is not None and self.factory is None:
+            raise ConfigError(f"{takes}: give Registry(deps=...)")
+        self._check(takes, wanted)
+
+    def _check(self, takes: str, wanted: object) -> None:
         opened = self.opens
-        if not (isinstance(wanted, type) and isinstance(opened, type)) or getattr(
-            wanted, "_is_protocol", False
-        ):
-            return
-        if not issubclass(opened, wanted):
-            raise ConfigError(
-                f"the tool {tool!r} takes a ToolContext[{wanted.__name__}], but Registry(deps=...) opens "
-                f"{opened.__name__}"
-            )
+        if is_checked(wanted) and isinstance(opened, type) and not issubclass(opened, wanted):
+            raise ConfigError(f"{takes}, but Registry(deps=...) opens {opened.__name__}")
 
     async def shared(self) -> Any:
         """Return the process' dependencies, opened at the first call; null without any. Raises `ConfigError`."""
@@ -120,6 +130,15 @@ class Deps:
         """Close the process' dependencies. Safe to repeat."""
         if self._shared is not None:
             await self._shared.aclose()
+
+
+def is_checked(wanted: object) -> TypeGuard[type]:
+    """Return whether dependencies can be checked against the type: a class that is not a protocol."""
+    return isinstance(wanted, type) and not getattr(wanted, "_is_protocol", False)
+
+
+def _shown(wanted: object) -> str:
+    return wanted.__name__ if isinstance(wanted, type) else str(wanted)
 
 
 def _opened_type(factory: DepsFactory[Any] | None) -> object:

@@ -11,17 +11,17 @@ from decimal import Decimal
 from math import isfinite
 from numbers import Real
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic
 
 import msgspec
 
 from ...eventlog.errors import AgentConfigError, ConfigError, FlowError
 from ..core.loop.config import REFLECT, Reflection, Scored
 from ..core.rules import rules_of
-from ..ports.runnable import Runnable, all_members, is_runnable
+from ..ports.runnable import DepsT_contra, Runnable, all_members, is_runnable
 from ..tools.decorator import PythonTool
 from ..tools.functions import call_function
-from .agent import Agent
+from .agent import Agent, OutputT
 from .as_tool import runnable_tool
 from .config import config_digest, within
 from .loop_config import RalphConfig, Stop, read_config
@@ -34,7 +34,7 @@ Reflect = Callable[[Reflection], str | Awaitable[str]]
 """Returns the feedback for the next iteration, which is added to the loop's own input."""
 
 
-class RalphLoop:
+class RalphLoop(Generic[OutputT, DepsT_contra]):
     """A named loop; frozen, equal only to itself.
 
     `RalphLoop(writer, scorers={"quality": score}, stop=Stop(score_threshold=0.9))`. `runnable` is an agent, a swarm or
@@ -47,14 +47,14 @@ class RalphLoop:
     __slots__ = ("__weakref__", "_reflect", "_scorers", "_stop", "name", "runnable")
 
     name: str
-    runnable: Runnable[Any]
+    runnable: Runnable[OutputT, DepsT_contra]
     _scorers: Mapping[str, Scorer]
     _reflect: Reflect | None
     _stop: Any
 
     def __init__(
         self,
-        runnable: Runnable[Any],
+        runnable: Runnable[OutputT, DepsT_contra],
         scorers: Mapping[str, Scorer] | Sequence[Scorer] = (),
         stop: Stop | StopTable | None = None,
         *,
@@ -113,9 +113,12 @@ class RalphLoop:
         """The SHA-256 (hex) of `to_config()`."""
         return config_digest(self.to_config())
 
-    def parse_output(self, value: Any) -> Any:
+    def parse_output(self, value: Any) -> OutputT:
         """Return the output as `output_type`. Raises `ValueError`."""
         return self.runnable.parse_output(value)
+
+    def check_deps(self, deps: DepsT_contra) -> None:
+        """Accept them: a loop hands nothing to its functions, and its members are checked in their own runs."""
 
     def capabilities(self) -> frozenset[str]:
         """Return the capabilities that an executor needs for it, without those for the repeated runnable."""
@@ -153,7 +156,9 @@ class RalphLoop:
         }
         return read_config(data).model_dump(mode="json")
 
-    def with_agents(self, change: Callable[[Runnable[Any]], Runnable[Any]]) -> RalphLoop:
+    def with_agents(
+        self, change: Callable[[Runnable[Any]], Runnable[Any]]
+    ) -> RalphLoop[OutputT, DepsT_contra]:
         """Return a copy that repeats another runnable of the same name. Raises `AgentConfigError`."""
         return RalphLoop(
             change(self.runnable), self._scorers, self._stop, name=self.name, reflect=self._reflect

@@ -156,13 +156,17 @@ def _add_instructions(config: dict[str, Any], suffix: Any) -> None:
 
 def _select_tools(config: dict[str, Any], names: list[str]) -> None:
     servers = config["mcp_servers"]
-    own = [*config["tools"], *(name for name, allowed in _SPAWNS.items() if config[allowed])]
+    native = config.get("native_tools") or []
+    spawns = [name for name, allowed in _SPAWNS.items() if config[allowed]]
+    own = [*config["tools"], *spawns, *(table["type"] for table in native)]
     for name in names:
         if name not in own and not any(name.startswith(f"mcp__{server}__") for server in servers):
             raise ConfigError(f"tools: the agent has no tool {name!r}{nearest(name, own)}")
     config["tools"] = [name for name in config["tools"] if name in names]
     for name, allowed in _SPAWNS.items():
         config[allowed] = config[allowed] and name in names
+    if native:
+        config["native_tools"] = [table for table in native if table["type"] in names] or None
     kept = {server: _of_server(server, table, names) for server, table in servers.items()}
     config["mcp_servers"] = {server: table for server, table in kept.items() if table["tools"]}
     config["hitl_tools"] = [name for name in config["hitl_tools"] if name in names]

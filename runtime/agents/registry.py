@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, Generic, cast
 
 from ...eventlog.errors import ConfigError, ConfigProblem, NotRegistered
 from ...eventlog.events import TokenUsage
@@ -33,7 +33,7 @@ from ..ports.suggestions import near, unknown
 from ..ports.tokens import Estimate, TokenCounter
 from ..ports.tools import Tool, ToolFunction, ToolSourceFactory
 from ..tools.decorator import check_injected
-from ..tools.run_context import RunContext
+from ..tools.run_context import DepsT_co, RunContext
 from . import capabilities
 from .agent import Agent, as_tool, check_clashes
 from .deps import Deps, DepsFactory
@@ -53,15 +53,15 @@ TOKENS = "foldlog.tokens"
 _MODULE = re.compile(r"[^\s./:]+(\.[^\s./:]+)*")
 
 
-class Registry:
-    """Agents, workflows and tools by name; of a workflow several versions.
+class Registry(Generic[DepsT_co]):
+    """Agents, workflows and tools by name, and the dependencies that `deps` opens; of a workflow several versions.
 
     Raises `ConfigError` for duplicate names, and for values of any other type.
     """
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
-        agents: Iterable[Runnable[Any]] = (),
+        agents: Iterable[Runnable[Any, DepsT_co]] = (),
         tools: Iterable[Tool | ToolFunction] = (),
         providers: Mapping[str, ModelProvider] | None = None,
         *,
@@ -69,8 +69,8 @@ class Registry:
         memories: Mapping[str, MemoryFactory] | None = None,
         knowledge: KnowledgeStore | None = None,
         secrets: Mapping[str, SecretSource] | None = None,
-        deps: DepsFactory[Any] | None = None,
-        workflows: Iterable[Runnable[Any]] = (),
+        deps: DepsFactory[DepsT_co] | None = None,
+        workflows: Iterable[Runnable[Any, DepsT_co]] = (),
     ) -> None:
         self.deps = Deps(deps)
         self._agents: dict[str, Runnable[Any]] = {}
@@ -89,8 +89,10 @@ class Registry:
             self._add_agent(agent)
         for each in tools:
             self._add_tool(as_tool(each))
-        for each in self._own_tools():
-            self.deps.check_type(each.spec.name, getattr(each, "deps_type", None))
+        for added in self._own_tools():
+            self.deps.check_tool(added)
+        for member in self._own_agents():
+            self.deps.check_agent(member.name, member.deps_type)
 
     def __repr__(self) -> str:
         return f"<Registry agents={list(self._agents)} tools={list(self._tools)}>"
@@ -138,12 +140,13 @@ class Registry:
         if not isinstance(agent, Agent):
             return {}
         agent.check_functions()
+        self.deps.check_agent(agent.name, agent.deps_type, needed=True)
         known = self._known_tools(agent)
         for name in agent.config.tools:
             if name not in known:
                 raise NotRegistered(f"agent {agent.name!r}: {unknown('tool', name, known)}")
             check_clashes(agent.config, known[name])
-            self._check_deps(known[name])
+            self.deps.check_tool(known[name], needed=True)
         tools = {name: known[name] for name in agent.config.tools}
         return tools | subagent_tools(agent, tools)
 
@@ -179,19 +182,16 @@ class Registry:
         """Return why a validator of an agent refuses an output, null if it accepts it. Raises what it raises."""
         return await agent.refusal_of(name, output, run)
 
+    def _own_agents(self) -> Iterator[Agent[Any, Any]]:
+        """Yield the registered agents, and those that registered swarms and loops coordinate."""
+        for runnable in self._agents.values():
+            yield from (member for member in all_members(runnable) if isinstance(member, Agent))
+
     def _own_tools(self) -> Iterator[Tool]:
         """Yield the registered tools, and those that the registered agents bring with them."""
         yield from self._tools.values()
-        for runnable in self._agents.values():
-            for member in all_members(runnable):
-                yield from member.tools.values() if isinstance(member, Agent) else ()
-
-    def _check_deps(self, tool: Tool) -> None:
-        if getattr(tool, "wants_deps", False) and self.deps.factory is None:
-            raise ConfigError(
-                f"the tool {tool.spec.name!r} takes a context with dependencies: give Registry(deps=...)"
-            )
-        self.deps.check_type(tool.spec.name, getattr(tool, "deps_type", None))
+        for agent in self._own_agents():
+            yield from agent.tools.values()
 
     def _known_tools(self, agent: Agent[Any]) -> dict[str, Tool]:
         registered = self._agents.get(agent.name)

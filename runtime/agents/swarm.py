@@ -8,14 +8,14 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic
 
 from ...eventlog.errors import AgentConfigError, ConfigError, FlowError
 from ..core.swarm.flow import Flow, format_flow, heads_of
 from ..core.swarm.flow_parser import parse_flow
 from ..core.swarm.handoff import handoff_instructions, handoff_schema
 from ..core.swarm.predicates import Test
-from ..ports.runnable import Runnable, is_runnable
+from ..ports.runnable import DepsT_contra, Runnable, is_runnable
 from ..tools.decorator import PythonTool
 from ..tools.functions import call_function
 from .agent import Agent
@@ -26,7 +26,7 @@ from .swarm_config import Mode, SwarmConfig
 Members = Mapping[str, Runnable[Any]]
 
 
-class Swarm:
+class Swarm(Generic[DepsT_contra]):
     """A named swarm; frozen, equal only to itself.
 
     `Swarm([a, b, c], flow="a >> (b | c)")`. `agents` are agents, swarms or loops, with distinct names within this
@@ -44,7 +44,7 @@ class Swarm:
 
     def __init__(
         self,
-        agents: Iterable[Runnable[Any]],
+        agents: Iterable[Runnable[Any, DepsT_contra]],
         flow: str | Flow = "",
         *,
         name: str = "swarm",
@@ -123,6 +123,9 @@ class Swarm:
     def parse_output(self, value: Any) -> Any:
         """Return the output unchanged."""
         return value
+
+    def check_deps(self, deps: DepsT_contra) -> None:
+        """Accept them: a swarm hands nothing to its functions, and its members are checked in their own runs."""
 
     def capabilities(self) -> frozenset[str]:
         """Return the capabilities that an executor needs for it, without those for its members."""

@@ -91,11 +91,13 @@ class Preparation:
     async def deps(self) -> Any:
         """Open what the code of the run depends on, at the first call. Raises `ConfigError`."""
         deps = self._host.registry.deps
-        if not deps.of_each_run:
-            return await deps.shared()
-        if self._own_deps is None:
+        if deps.factory is None:
+            return None
+        if deps.of_each_run and self._own_deps is None:
             self._own_deps = deps.of_run(RunContext(facts_of(self._journal.state), None))
-        return await self._own_deps.value()
+        opened = await (self._own_deps.value() if self._own_deps is not None else deps.shared())
+        self._agent.check_deps(opened)
+        return opened
 
     async def close_deps(self) -> None:
         """Close what was opened for the code of this run alone."""

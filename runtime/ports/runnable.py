@@ -8,10 +8,11 @@ from typing import Any, Protocol, TypeGuard
 from typing_extensions import TypeVar
 
 OutputT_co = TypeVar("OutputT_co", covariant=True, default=Any)
+DepsT_contra = TypeVar("DepsT_contra", contravariant=True, default=Any)
 
 
-class Runnable(Protocol[OutputT_co]):
-    """A named thing that a run executes.
+class Runnable(Protocol[OutputT_co, DepsT_contra]):
+    """A named thing that a run executes, by its output and by the dependencies that its code takes.
 
     `kind` selects the part of the core that decides for its runs: `agent`, or the name of a coordinator
     (`coordination.py`).
@@ -44,6 +45,10 @@ class Runnable(Protocol[OutputT_co]):
 
     def parse_output(self, value: Any) -> OutputT_co:
         """Return the output (JSON builtins) as `output_type`. Raises `ValueError`."""
+        ...
+
+    def check_deps(self, deps: DepsT_contra) -> None:
+        """Raise `ConfigError` if the opened dependencies are not of the type that its own code takes."""
         ...
 
     def to_config(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from ..ports.json_schema import check_output_schema
 from ..ports.json_values import NotJson, StructT, as_json, as_stored, sound
 from ..ports.runnable import is_runnable
 from ..ports.tools import SIGNAL_NAME, Answer, Asked, Signal, ToolFailed
-from .run_context import DepsT, RunContext, RunFacts
+from .run_context import DepsT_co, RunContext, RunFacts
 
 if TYPE_CHECKING:
     from ...eventlog.clock import Clock
@@ -128,7 +128,7 @@ SLEEP_IN_PLACE_S = 10.0
 """A shorter sleep holds its worker: parking and taking up again would take longer than it saves (ADR 0009)."""
 
 
-class ToolContext(RunContext[DepsT]):
+class ToolContext(RunContext[DepsT_co]):
     """One attempt at one tool call. Methods that emit never block, and may be called from any thread of the process.
 
     Events and drafts emitted after the call has returned are dropped, and counted in `dropped`.
@@ -138,7 +138,7 @@ class ToolContext(RunContext[DepsT]):
         self,
         call: CallFacts,
         *,
-        deps: DepsT,
+        deps: DepsT_co,
         emit: Callable[[Event], None],
         run_child: Callable[[Runnable, Content, ChildOptions], Awaitable[str]],
         remember: Callable[[str, Any, Sequence[ArtifactRef]], Awaitable[None]],

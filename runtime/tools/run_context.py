@@ -13,7 +13,7 @@ from ...eventlog.events import TokenUsage
 from ...eventlog.parts import FilePart, files_of
 from ...projections.run_state import RunState
 
-DepsT = TypeVar("DepsT", default=Any)
+DepsT_co = TypeVar("DepsT_co", covariant=True, default=Any)
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ def _files_of(state: RunState) -> tuple[FilePart, ...]:
     return tuple(found.values())
 
 
-class RunContext(Generic[DepsT]):
+class RunContext(Generic[DepsT_co]):
     """A run, for users' code. No model can set any of it.
 
     `run_id`, `agent` and `agent_path`; `input` is the run's input text. `session`, `user` and `metadata` are those it
@@ -63,7 +63,7 @@ class RunContext(Generic[DepsT]):
     each once: the ones that the model has before it.
     """
 
-    def __init__(self, facts: RunFacts, deps: DepsT) -> None:
+    def __init__(self, facts: RunFacts, deps: DepsT_co) -> None:
         self.deps = deps
         self.run_id, self.agent_path = facts.run_id, facts.agent_path
         self.agent = facts.agent_path.rpartition("/")[2]

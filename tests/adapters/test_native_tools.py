@@ -99,6 +99,34 @@ async def test_what_a_provider_searched_is_recorded_and_goes_back_unaltered(wire
 
 
 @every_wire
+async def test_the_tools_of_one_run_narrow_the_native_ones_too(wire: Wire) -> None:
+    async with running(wire, DONE, DONE, DONE, native_tools=["web_search", "code_execution"]) as (
+        server,
+        rt,
+        agent,
+    ):
+        for names in (["note"], ["web_search"], []):
+            run = await rt.start(agent, "Who is Ann?", tools=names)
+            await run.result(timeout_s=30)
+            submitted = (await run.state()).submitted
+            assert submitted is not None
+            assert submitted.config["tools"] == [name for name in names if name == "note"]
+            native = [each["type"] for each in submitted.config.get("native_tools") or ()]
+            assert native == [name for name in names if name != "note"]
+        with pytest.raises(ConfigError, match="has no tool 'web_serch'; did you mean 'web_search'"):
+            await rt.start(agent, "Who is Ann?", tools=["web_serch"])
+        only_native = [json.dumps(request.body.get("tools", [])) for request in server.requests]
+        assert ["note" in text for text in only_native] == [True, False, False]
+        assert [
+            bool(re.search("web_?search|google_?search", text, re.IGNORECASE)) for text in only_native
+        ] == [
+            False,
+            True,
+            False,
+        ]
+
+
+@every_wire
 async def test_a_server_refuses_a_loop_that_lost_what_it_searched(wire: Wire) -> None:
     """The servers of these tests notice what is missing, so that the test above says something."""
     async with wire.served(LOOK, DONE) as (_, provider):

@@ -271,3 +271,39 @@ def of_two(run: RunContext, other: RunContext) -> None:
 def test_a_factory_takes_nothing_or_a_run(factory: Any) -> None:
     with pytest.raises(ConfigError, match="deps must be a function"):
         Registry(deps=factory)
+
+
+async def test_an_agent_with_a_type_of_dependencies_refuses_others_before_its_first_event(
+    script: Script,
+) -> None:
+    banker = Agent("banker", model=script(says("done")), deps_type=Bank)
+    with pytest.raises(ConfigError, match=r"takes dependencies of type Bank, but Registry.* opens Shop"):
+        Registry(agents=[banker], deps=Street().shop)
+    async with Runtime.open("memory://", registry=Registry(deps=Street().shop)) as runtime:
+        with pytest.raises(ConfigError, match="'banker' takes dependencies of type Bank"):
+            await runtime.start(banker, "money")  # type: ignore[arg-type] # which is what is tested
+    async with Runtime.open("memory://") as runtime:
+        with pytest.raises(ConfigError, match=r"type Bank: give Registry\(deps=\.\.\.\)"):
+            await runtime.start(banker, "money")
+    with pytest.raises(
+        ConfigError, match=r"deps_type is Bank, but the tool 'buy' takes a ToolContext\[Shop\]"
+    ):
+        Agent("buyer", tools=[buy], deps_type=Bank)
+
+
+async def test_opened_dependencies_of_another_type_than_the_agent_takes_fail_the_run(script: Script) -> None:
+    @contextlib.asynccontextmanager
+    async def unannotated() -> Any:
+        yield Shop()
+
+    banker = Agent("banker", model=script(calls(call("greet")), says("done")), tools=[greet], deps_type=Bank)
+    async with Runtime.open("memory://", registry=Registry(agents=[banker], deps=unannotated)) as runtime:
+        with pytest.raises(RunFailed, match=r"takes dependencies of type Bank, but .* opened Shop") as failed:
+            await runtime.run(banker, "money")
+    assert failed.value.error_type == "config_error"
+
+
+@tool(effect="pure")
+def greet(context: ToolContext) -> str:
+    """Greet."""
+    return f"hello {context.user}"

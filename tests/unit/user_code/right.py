@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Unpack, assert_never, assert_type
+from typing import Any, Protocol, Unpack, assert_never, assert_type
 
 from foldlog import (
     Agent,
@@ -13,6 +13,7 @@ from foldlog import (
     RunOptions,
     RunResult,
     Runtime,
+    Swarm,
     ToolContext,
     tool,
 )
@@ -50,6 +51,23 @@ async def greet_later(run: RunContext[Shop]) -> str:
     return greet(run)
 
 
+class HasName(Protocol):
+    name: str
+
+
+class Mall(Shop):
+    floors: int = 3
+
+
+@asynccontextmanager
+async def open_mall() -> AsyncGenerator[Mall]:
+    yield Mall()
+
+
+def named(run: RunContext[HasName]) -> str:
+    return run.deps.name
+
+
 agent = Agent("buyer", tools=[buy], output_type=list[int], instructions=greet_later, max_steps=3)
 careful = Agent(
     "careful",
@@ -70,6 +88,39 @@ per_run = Registry(agents=[agent], deps=open_for)
 
 
 counted = Agent("counted", output_type=int)
+
+seller = Agent("seller", tools=[buy], deps_type=Shop)
+counting_seller = Agent("counting", tools=[buy], deps_type=Shop, output_type=int)
+hostess = Agent("hostess", instructions=named)
+plain = Agent("plain")
+assert_type(seller, Agent[Any, Shop])
+assert_type(agent, Agent[list[int], Shop])
+assert_type(hostess, Agent[Any, HasName])
+repeated = RalphLoop(seller, stop={"max_iterations": 2})
+group = Swarm([plain, seller, hostess, repeated, agent])
+malls = Registry(agents=[seller, plain, repeated, group, counting_seller], deps=open_mall)
+submitting = Registry(agents=[seller, plain])
+assert_type(malls, Registry[Mall])
+
+
+@seller.output_validator
+def polite(run: RunContext[HasName], output: str) -> str:
+    return f"{output} {run.deps.name}"
+
+
+async def open_runtimes(url: str) -> None:
+    async with Runtime.open(url, registry=malls) as mall, Runtime.open(url) as any_deps:
+        assert_type(mall, Runtime[Mall])
+        await mall.run(seller, "question")
+        await mall.start(plain, "question")
+        await mall.run(repeated, "question")
+        await mall.start(group, "question")
+        run = await mall.start(counting_seller, "question")
+        assert_type(run, RunHandle[int])
+        assert_type(mall.get_run(run.run_id, counting_seller), RunHandle[int])
+        mall.stream(hostess, "question")
+        await any_deps.start(seller, "question", executor="durable")
+        await settled_output(mall)
 
 
 @agent.output_validator

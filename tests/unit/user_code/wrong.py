@@ -26,6 +26,15 @@ async def open_shop() -> AsyncGenerator[Shop]:
     yield Shop()
 
 
+class Bank:
+    vault: int = 7
+
+
+@asynccontextmanager
+async def open_bank() -> AsyncGenerator[Bank]:
+    yield Bank()
+
+
 def plain_shop() -> Shop:
     return Shop()
 
@@ -62,6 +71,37 @@ hot = Agent("buyer", settings=ModelSettings(temprature=0.2))  # wrong
 unknown = foldlog.Agnet("buyer")  # wrong
 unknown_too = foldlog.runtime.Fille.from_path("cat.png")  # wrong
 loop = RalphLoop(agent, stop={"max_iteration": 3})  # wrong
+
+
+def rob(run: RunContext[Bank]) -> str:
+    return f"{run.deps.vault}"
+
+
+robber = Agent("robber", instructions=rob)
+teller = Agent("teller", deps_type=Bank, output_type=int)
+seller = Agent("seller", deps_type=Shop)
+torn = Agent("torn", deps_type=Shop, instructions=rob)  # wrong
+looped = RalphLoop(teller, stop={"max_iterations": 2})
+shops = Registry(agents=[seller], deps=open_shop)
+banks = Registry(agents=[seller], deps=open_bank)  # wrong
+loops = Registry(agents=[looped], deps=open_shop)  # wrong
+
+
+@seller.output_validator  # wrong
+def counted(run: RunContext[Bank], output: str) -> None:
+    print(run.deps.vault, output)
+
+
+async def in_shops(url: str) -> None:
+    async with Runtime.open(url, registry=shops) as runtime:
+        await runtime.start(robber, "question")  # wrong
+        await runtime.start(teller, "question")  # wrong
+        await runtime.run(teller, "question", user="ada")  # wrong
+        await runtime.start(looped, "question")  # wrong
+        runtime.stream(robber, "question")  # wrong
+        await runtime.retry("r", agent=teller)  # wrong
+        with_banks: Runtime[Bank] = runtime  # wrong
+        print(with_banks)
 
 
 @tool(effect="harmless")  # wrong
