@@ -158,7 +158,7 @@ class Registry(Generic[DepsT_co]):
                     raise NotRegistered(f"workflow {workflow.name!r}: {unknown('tool', name, self._tools)}")
                 workflow.known_tools[name] = self._tools[name]
         for tool in workflow.known_tools.values():
-            self._check_deps(tool)
+            self.deps.check_tool(tool, needed=True)
         return workflow.known_tools
 
     def version_of(self, live: Workflow[Any], config: Mapping[str, Any]) -> Workflow[Any]:

@@ -133,6 +133,9 @@ class Workflow(Generic[OutputT]):
         """Return the output as `output_type`. Raises `ValueError`."""
         return cast("OutputT", value if self._output is None else self._output[1].validate_python(value))
 
+    def check_deps(self, deps: Any) -> None:
+        """Accept them: a workflow's code gets none, and what its tools take is checked when it is started."""
+
     def capabilities(self) -> frozenset[str]:
         """Return the capabilities that an executor needs for it."""
         return frozenset({"children"})
