@@ -18,6 +18,7 @@ from .commands import (
     approvals,
     archive,
     backup,
+    console,
     demo,
     diff,
     doctor,
@@ -208,6 +209,7 @@ def settings(
 app.command("run")(run.run)
 app.command("worker")(worker.worker)
 app.command("serve")(serve.serve)
+app.command("console")(console.console)
 app.add_typer(agents.app, name="agents")
 app.add_typer(runs.app, name="runs")
 app.add_typer(jobs.app, name="jobs")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 from starlette.requests import Request
@@ -23,7 +23,7 @@ from ..configuration.strict_tables import StrictTable
 from .answers import Refused
 
 Role = Literal["viewer", "operator", "admin"]
-_RANK: dict[Role, int] = {"viewer": 0, "operator": 1, "admin": 2}
+RANK: dict[Role, int] = {"viewer": 0, "operator": 1, "admin": 2}
 
 
 class TokenTable(StrictTable):
@@ -31,6 +31,13 @@ class TokenTable(StrictTable):
 
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     role: Role = "operator"
+
+
+class Holder(NamedTuple):
+    """The holder of a token."""
+
+    name: str
+    role: Role
 
 
 class Access:
@@ -48,13 +55,34 @@ class Access:
             raise ConfigError(f"{found.place}]: two tokens have the same sha256; give each holder its own")
         return cls(tokens)
 
+    @property
+    def is_empty(self) -> bool:
+        """True if nobody has a token."""
+        return not self._tokens
+
+    def holder(self, token: str) -> Holder | None:
+        """Return the holder of a token; null if there is none."""
+        digest = hashlib.sha256(token.encode(errors="replace")).hexdigest()
+        return self.holder_of_digest(digest) if token else None
+
+    def holder_of_digest(self, digest: str) -> Holder | None:
+        """Return the holder of the token with this SHA-256 (hex); null if there is none."""
+        for name, table in self._tokens.items():
+            if hmac.compare_digest(table.sha256, digest):
+                return Holder(name, table.role)
+        return None
+
     def actor(self, request: Request, role: Role = "operator") -> str:
         """Return the name of the token's holder. Raises `Refused` (401, 403)."""
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        digest = hashlib.sha256(token.strip().encode()).hexdigest()
-        found = [name for name, table in self._tokens.items() if hmac.compare_digest(table.sha256, digest)]
-        if scheme.lower() != "bearer" or not found:
+        holder = self.holder(bearer_of(request))
+        if holder is None:
             raise Refused(401, "this needs a token: send it as `Authorization: Bearer TOKEN`")
-        if _RANK[self._tokens[found[0]].role] < _RANK[role]:
+        if RANK[holder.role] < RANK[role]:
             raise Refused(403, f"this needs the role {role}")
-        return found[0]
+        return holder.name
+
+
+def bearer_of(request: Request) -> str:
+    """Return the token of a request; empty for none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""

@@ -13,6 +13,7 @@ import pytest
 import typer.main
 from foldlog.adapters.cli import exits
 from foldlog.adapters.cli.app import app
+from foldlog.adapters.console.table import ROUTES
 from foldlog.adapters.models.configured import ProviderTable
 from foldlog.adapters.models.prices import PriceTable
 from foldlog.adapters.models.scripted import Turn
@@ -89,6 +90,11 @@ def test_every_event_and_each_of_its_fields_is_described(
         str(kind.__struct_config__.tag): [f for f in kind.__struct_fields__ if f not in COMMON_FIELDS]
         for kind in kinds
     }
+
+
+def test_every_route_of_the_http_api_is_described_with_its_role() -> None:
+    described = {names(row[0])[0]: row[1] for row in rows("http.md", "Routes")}
+    assert described == {f"{route.method} {route.path}": route.role or "-" for route in ROUTES}
 
 
 def test_the_fields_of_every_event_are_described() -> None:

@@ -58,6 +58,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "builtin": set(),
         "frameworks": set(),
         "http": {"configuration"},
+        "console": {"configuration", "http"},
         "knowledge": set(),
         "mcp": set(),
         "models": {"configuration"},
@@ -67,6 +68,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "archive",
             "builtin",
             "configuration",
+            "console",
             "demo",
             "http",
             "knowledge",
@@ -78,8 +80,9 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "demo": {"cli", "models"},
     },
 }
-# The composition roots: the commands of `replay`, the demo, which shows the proof, and archives, which are traces.
-COMPOSITION_ROOTS = ("adapters/archive", "adapters/cli", "adapters/demo")
+# The composition roots: the commands of `replay`, the demo, which shows the proof, archives, which are traces, and the
+# console, which compares and judges them.
+COMPOSITION_ROOTS = ("adapters/archive", "adapters/cli", "adapters/console", "adapters/demo")
 
 # Anything that makes two runs of one seed differ.
 CLOCKS_AND_DICE = {

@@ -1,0 +1,223 @@
+"""The options of `foldlog serve` and `foldlog console`, and the process that both are."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import LogForm
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from ...runtime import Registry, Runtime
+    from ..console.routing import Door
+
+NAMES_MAX = 12
+"""Maximum number of hooks that are listed at the start."""
+_DOOR: dict[str, Any] = {
+    "host": (Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")], "127.0.0.1"),
+    "port": (
+        Annotated[
+            int | None,
+            typer.Option(metavar="PORT", min=0, max=65535, help="Port; default: 7717, or a free one."),
+        ],
+        None,
+    ),
+    "no_auth": (
+        Annotated[bool, typer.Option("--no-auth", help="Let everybody do everything; on loopback only.")],
+        False,
+    ),
+    "read_only": (
+        Annotated[bool, typer.Option("--read-only", help="Whoever signs in may only look.")],
+        False,
+    ),
+    "base_path": (
+        Annotated[str, typer.Option(metavar="PATH", help="Path that a proxy keeps, such as /foldlog.")],
+        "",
+    ),
+    "allow_host": (
+        Annotated[
+            list[str] | None,
+            typer.Option(metavar="NAME", help="A further name that it is reached by. Repeatable."),
+        ],
+        None,
+    ),
+    "allow_origin": (
+        Annotated[
+            list[str] | None,
+            typer.Option(metavar="ORIGIN", help="Pages that may call the API with a token. Repeatable."),
+        ],
+        None,
+    ),
+    "trust_proxy": (
+        Annotated[
+            list[str] | None,
+            typer.Option(metavar="CIDR", help="Proxies that name the user in a header. Repeatable."),
+        ],
+        None,
+    ),
+    "user_header": (
+        Annotated[str, typer.Option(metavar="NAME", help="The proxy's header with the user's name.")],
+        "X-Forwarded-User",
+    ),
+    "role_header": (
+        Annotated[str, typer.Option(metavar="NAME", help="The proxy's header with the user's role.")],
+        "X-Forwarded-Role",
+    ),
+    "grace_s": (
+        Annotated[
+            float,
+            typer.Option(metavar="SECONDS", min=0, help="How long requests may continue after SIGTERM."),
+        ],
+        10.0,
+    ),
+    "log_format": (LogForm, "text"),
+}
+"""The options of a server, by the fields of `Serving`, with their defaults."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Serving:
+    """How to serve: the options that both commands have."""
+
+    host: str = "127.0.0.1"
+    port: int | None = None
+    no_auth: bool = False
+    read_only: bool = False
+    base_path: str = ""
+    allow_host: Sequence[str] = ()
+    allow_origin: Sequence[str] = ()
+    trust_proxy: Sequence[str] = ()
+    user_header: str = "X-Forwarded-User"
+    role_header: str = "X-Forwarded-Role"
+    grace_s: float = 10.0
+    log_format: Any = "text"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Served:
+    """What is served: webhooks, the API, the page; with the agents of the registry at a path."""
+
+    hooks: bool = False
+    api: bool = False
+    console: bool = False
+    registry: str | None = None
+    open: bool = False
+
+
+def with_door(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options of a server; it receives them as `door`."""
+
+    @functools.wraps(command)
+    def served(*args: Any, **given: Any) -> int:
+        fields: dict[str, Any] = {name: given.pop(name) for name in _DOOR}
+        for name in ("allow_host", "allow_origin", "trust_proxy"):
+            fields[name] = tuple(fields[name] or ())
+        return command(*args, door=Serving(**fields), **given)
+
+    signature = inspect.signature(command, eval_str=True)
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in _DOOR.items()
+    ]
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != "door"]
+    served.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    served.__annotations__ = {each.name: each.annotation for each in [*own, *added]}
+    return served
+
+
+async def serve_http(settings: Settings, what: Served, door: Serving) -> int:
+    """Serve until SIGTERM or Ctrl-C: requests under way are finished, new ones are not taken."""
+    from ...runtime import Registry
+    from ..http.server import served
+    from .loading import load_registry
+    from .loops import interruption
+    from .opening import opened
+    from .output.records import announcer
+    from .output.terminal import Screen
+
+    screen = Screen(settings)
+    say = announcer(screen, door.log_format)
+    registry: Registry = Registry() if what.registry is None else load_registry(what.registry)
+    async with opened(settings, registry, log_format=door.log_format) as runtime:
+        app, names, api = _application(runtime, what, door)
+        with interruption() as interrupted:
+            async with served(app, door.host, door.port, door.grace_s) as address:
+                say(f"serving {names} at {address}{door.base_path}")
+                if api is not None:
+                    _tell_access(screen, api, f"{address}{door.base_path}", opens=what.open)
+                await interrupted.wait()
+                say("draining: no new requests are taken (repeat to exit immediately)")
+    say("the server has ended")
+    return 0
+
+
+def _application(runtime: Runtime, what: Served, door: Serving) -> tuple[Starlette, str, Door | None]:
+    """Return the application, what it serves in words, and the API if it has one."""
+    from ..http.app import application, health_routes, hook_routes
+
+    parts, names = [health_routes(runtime.log)], []
+    if what.hooks:
+        from ..http.hooks import load_hooks
+
+        found = load_hooks(runtime)
+        parts.append(hook_routes(runtime, found))
+        names.append(_named(list(found)))
+    if not what.api:
+        return application(*parts), " and ".join(names), None
+    from ..console.app import console_app, console_door
+    from ..console.options import ApiOptions
+
+    options = ApiOptions(
+        host=door.host,
+        no_auth=door.no_auth,
+        read_only=door.read_only,
+        console=what.console,
+        base_path=door.base_path,
+        allow_hosts=tuple(door.allow_host),
+        allow_origins=tuple(door.allow_origin),
+        trust_proxies=tuple(door.trust_proxy),
+        user_header=door.user_header,
+        role_header=door.role_header,
+        executor="local" if what.console and what.registry is not None else "durable",
+    )
+    api = console_door(runtime, options)
+    names.append("the console" if what.console else "the API")
+    return console_app(api, *parts), " and ".join(names), api
+
+
+def _tell_access(screen: Any, api: Door, address: str, *, opens: bool) -> None:
+    """Say who may call, and where a browser signs in."""
+    from ..http.server import is_loopback
+
+    options = api.options
+    url = f"{address}/"
+    if options.no_auth:
+        screen.tell(("everybody who reaches this address may do everything (--no-auth)", "red"))
+    elif options.console and is_loopback(options.host):
+        url = f"{address}/#k={api.identity.one_time_key()}"
+        screen.tell(f"open {url} within a minute; it signs one browser in")
+    elif api.identity.access.is_empty:
+        screen.tell(("nobody has a token yet: add [tokens.NAME] to foldlog.toml", "yellow"))
+    if opens:
+        import webbrowser
+
+        with contextlib.suppress(webbrowser.Error):
+            webbrowser.open(url)
+
+
+def _named(names: list[str]) -> str:
+    """Return the names of the hooks; of many, the first ones and the number of the others."""
+    if not names:
+        return "callbacks and signals, and no webhook"
+    more = len(names) - NAMES_MAX
+    told = ", ".join(names[:NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
+    return f"the webhook{'s' if len(names) > 1 else ''} {told}"

@@ -1,0 +1,55 @@
+"""The application of the API and the page, to be served or mounted, around one runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Mount
+
+from ...eventlog.errors import ConfigError
+from ...runtime import Runtime
+from ..http.access import Access
+from ..http.server import is_loopback
+from .identity import Identity
+from .options import ApiOptions
+from .page_files import page_routes
+from .routing import Door
+from .serving import Shell, api_app, not_routed, starlette_routes
+from .table import ROUTES
+
+AT_ROOT = ("/health", "/ready")
+"""Routes that are served at the root, too, where their readers look for them."""
+
+
+def console_door(
+    runtime: Runtime, options: ApiOptions, tokens: Mapping[str, Mapping[str, Any]] | None = None
+) -> Door:
+    """Return what the API shares; `tokens` as `[tokens.<name>]`, null for the project's. Raises `ConfigError`."""
+    options.check()
+    access = Access.read(tokens)
+    if not is_loopback(options.host) and access.is_empty:
+        raise ConfigError(
+            f"--host {options.host} is reached by others, and there is no token yet: "
+            "issue one first, or listen on 127.0.0.1"
+        )
+    return Door(runtime, Identity(access, options, runtime.log.clock.now), options)
+
+
+def console_app(door: Door, *others: Sequence[BaseRoute]) -> Starlette:
+    """Return the application: the API at `/api/v1`, the page with `console`, and other parts, which come first."""
+    routes: list[BaseRoute] = [route for part in others for route in part]
+    inner: list[BaseRoute] = [Mount("/api/v1", Shell(api_app(door, ROUTES), door))]
+    inner += starlette_routes(door, [route for route in ROUTES if route.path in AT_ROOT])
+    if door.options.console:
+        inner.append(
+            Mount(
+                "/",
+                Shell(Starlette(routes=page_routes(), exception_handlers={HTTPException: not_routed}), door),
+            )
+        )
+    base = door.options.base_path
+    routes += [Mount(base, routes=inner)] if base else inner
+    return Starlette(routes=routes, exception_handlers={HTTPException: not_routed})

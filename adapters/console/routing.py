@@ -1,0 +1,130 @@
+"""What a route is: a method, a path, a role, the shapes of its query, body and answer, and what answers it.
+
+The table of routes (`table.py`) is all there is: the application, the OpenAPI document and the security tests are made
+from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from ..http.access import Role
+from .identity import Actor
+
+if TYPE_CHECKING:
+    from ...projections.projector import RunIndex
+    from ...runtime import RunHandle, Runtime
+    from .identity import Identity
+    from .options import ApiOptions
+
+BODY_BYTES_MAX = 8 << 20
+"""The largest body of a request, unless its route says otherwise."""
+LIMIT_MAX = 500
+
+
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """No parameters, or an empty body."""
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The parameters of every list: at most `limit` rows, after the row where the page `before` ended."""
+
+    limit: int = msgspec.field(default=50)
+    before: str = ""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.limit <= LIMIT_MAX:
+            raise ValueError(f"limit is from 1 to {LIMIT_MAX}, not {self.limit}")
+
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+
+
+class Door:
+    """What the routes share."""
+
+    def __init__(self, runtime: Runtime, identity: Identity, options: ApiOptions) -> None:
+        self.runtime, self.identity, self.options = runtime, identity, options
+
+    async def index(self) -> RunIndex:
+        """Return the projections."""
+        return await self.runtime.index()
+
+
+class Call(msgspec.Struct, Generic[Q, B], frozen=True):
+    """A request of an actor that has the role of its route, with its query and body as they were checked."""
+
+    door: Door
+    request: Request
+    actor: Actor
+    query: Q
+    body: B
+    request_id: str
+    key: str = ""
+    """The `Idempotency-Key`; empty for none."""
+
+    def path(self, name: str) -> str:
+        """Return a parameter of the path."""
+        return str(self.request.path_params[name])
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime."""
+        return self.door.runtime
+
+    @property
+    def run(self) -> RunHandle[str]:
+        """The run of the path."""
+        return self.door.runtime.get_run(self.path("run"))
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """An answer that is not a plain 200."""
+
+    content: Any
+    status: int = 200
+    headers: dict[str, str] = {}
+
+
+Endpoint = Callable[[Call[Any, Any]], Awaitable[Any]]
+Cost = Literal["", "write", "start", "heavy", "sign-in"]
+"""The rate that a route counts for: see `rates.py`."""
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """A route of the API. `role` null: no one needs to sign in. `path` is that below `/api/v1`.
+
+    `answer` null: the answer is no JSON, but has the type `media`.
+    """
+
+    method: Literal["GET", "POST", "PATCH", "DELETE"]
+    path: str
+    role: Role | None
+    endpoint: Endpoint
+    query: type[Any] = Nothing
+    body: type[Any] | None = None
+    answer: Any = None
+    status: int = 200
+    cost: Cost = ""
+    body_bytes_max: int = BODY_BYTES_MAX
+    media: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the operation."""
+        return self.endpoint.__name__
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the endpoint's docstring."""
+        return (self.endpoint.__doc__ or "").strip().partition("\n")[0]
+
+    @property
+    def is_write(self) -> bool:
+        """True if it changes something."""
+        return self.method != "GET" and self.cost != "heavy"
