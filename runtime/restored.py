@@ -1,4 +1,4 @@
-"""After a restore from a backup: hold all open runs, record keys again, and pause all schedules (W55, W56)."""
+"""After a restore from a backup: hold all that would start or go on by itself, and record keys again (W55, W56)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from ..eventlog.commits import Chain, tombstone_in
 from ..eventlog.errors import RunConflict
-from ..eventlog.events import Submitted
+from ..eventlog.events import HookAdvanced, Submitted
 from ..eventlog.names import schedule_subject
 from ..eventlog.ports import Log, Shard, Subject
 from ..projections.fold import fold_commit
@@ -19,20 +19,27 @@ from .core.decide import take
 from .core.turn import Turn
 from .journal.journal import Journal
 from .journal.keys import restore_keys
+from .journal.register import read_register, register_write
 from .triggers import judging
 from .triggers.register import read_schedule, read_schedules, store_schedule
 
 
 class Held(msgspec.Struct, frozen=True):
-    """The open runs that were held, the number of runs whose key was looked for, and the schedules that were paused."""
+    """The open runs that were held, the number of runs whose key was looked for, and the schedules that were paused.
+
+    `hooks`: hooks on ends of runs that pass over the ends that they had not looked at.
+    """
 
     runs: tuple[str, ...]
     keys: int
     schedules: tuple[str, ...] = ()
+    hooks: tuple[str, ...] = ()
 
 
 async def hold_everything(log: Log, at: float) -> Held:
     """Hold every open run of a log that was restored at `at` (Unix seconds), pause schedules, record missing keys.
+
+    Hooks on ends of runs go on after the end of the log.
 
     Only this process may write to the log. Reads all of it, and checks every chain. Idempotent. Raises `LogCorrupted`,
     `LogUnavailable`.
@@ -45,7 +52,9 @@ async def hold_everything(log: Log, at: float) -> Held:
     for _, subject, submitted in sorted(keyed, key=lambda each: each[0], reverse=True):
         with contextlib.suppress(RunConflict):  # a later run has the key
             await restore_keys(log, [(subject, submitted)])
-    return Held(tuple(held), len(keyed), tuple([name async for name in _paused_schedules(log)]))
+    schedules = [name async for name in _paused_schedules(log)]
+    hooks = {name async for name in _moved_hooks(log)}
+    return Held(tuple(held), len(keyed), tuple(schedules), tuple(sorted(hooks)))
 
 
 async def _scanned(log: Log, shard: int, keyed: list[tuple[float, Subject, Submitted]]) -> list[Subject]:
@@ -91,3 +100,19 @@ async def _paused_schedules(log: Log) -> AsyncIterator[str]:
         if after is not None:
             await store_schedule(log, subject, head, msgspec.structs.replace(after, wanted=[]))
             yield each.name
+
+
+async def _moved_hooks(log: Log) -> AsyncIterator[str]:
+    """Move the place of every hook on ends of runs to the end of its shard; yields their names, some several times.
+
+    The ends that it had not looked at may have started runs after the backup.
+    """
+    for shard in range(log.events.shards):
+        subjects = [stored.subject async for stored in log.events.heads(shard, "hook")]
+        for subject in subjects:
+            head, events = await read_register(log, subject)
+            for event in events:
+                if isinstance(event, HookAdvanced):
+                    moved = HookAdvanced(name=event.name)
+                    await log.events.append(register_write(log, subject, head, moved))
+                    yield event.name

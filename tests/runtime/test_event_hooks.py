@@ -11,6 +11,7 @@ import pytest
 from foldlog.eventlog import ConfigError, Log, MemoryLog
 from foldlog.runtime import Agent, EventHook, Registry, Runtime, Worker
 from foldlog.runtime.driving.host import Host
+from foldlog.runtime.restored import hold_everything
 from foldlog.runtime.triggers.event_hooks import DEPTH_MAX, checked_hooks
 
 from tests.runtime.conftest import Place, says
@@ -85,6 +86,25 @@ async def test_the_end_of_a_run_starts_one_run_however_many_workers_follow(
     assert {each.key for each in triggers} == {each.run_id for each in ops} - {other.run_id, nothing.run_id}
 
 
+async def test_a_hook_starts_nothing_after_a_restore_for_what_had_ended_before_it(script: Script) -> None:
+    """W56: nobody knows what such ends have started after the backup."""
+    log, registry = MemoryLog(), Registry(agents=agents(script))
+    writer = registry.agents["writer"]
+    async with Runtime.open(log=log, registry=registry) as runtime:
+        async with working(log, registry, [hook()], 1):
+            await runtime.start(writer, "before", executor="durable")
+            await ended(runtime, 2)
+        await runtime.run(
+            writer, "unknown"
+        )  # a worker that died with the server started the run that follows
+        for _ in range(2):
+            assert (await hold_everything(log, log.clock.now())).hooks == ("after",)
+        async with working(log, registry, [hook(input="${run.id}")], 1):
+            last = await runtime.start(writer, "afterwards", executor="durable")
+            await ended(runtime, 5)
+        assert await inputs(runtime, "reader") == sorted(["a text", last.run_id])
+
+
 async def test_only_the_ends_that_are_meant_count(script: Script) -> None:
     log, registry = MemoryLog(), Registry(agents=agents(script))
     hooks = [
@@ -119,7 +139,7 @@ async def test_what_ended_while_no_worker_followed_is_made_up_for_and_what_was_b
 async def test_a_worker_that_dies_anywhere_leaves_one_run_for_each_end(script: Script) -> None:
     """W41: the worker is cut off after each number of turns of the loop; then another one follows."""
     for turns in range(0, 120, 24):
-        log, registry = MemoryLog(), Registry(agents=agents(script))
+        log, registry = MemoryLog(ack_wait_s=1.0), Registry(agents=agents(script))
         async with Runtime.open(log=log, registry=registry) as runtime:
             async with working(log, registry, [hook()], 1):
                 await runtime.run(registry.agents["writer"], "first")

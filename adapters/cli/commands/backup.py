@@ -219,7 +219,13 @@ async def _restore(settings: Settings, target: Path, named: str | None, *, json:
     if json:
         document = _document(directory, manifest)
         screen.json(
-            {**document, "restored_as": namespace, "held": held.runs, "paused_schedules": held.schedules}
+            {
+                **document,
+                "restored_as": namespace,
+                "held": held.runs,
+                "paused_schedules": held.schedules,
+                "moved_hooks": held.hooks,
+            }
         )
         return OK
     screen.tell(f"restored {directory.name} as namespace {namespace}")
@@ -231,5 +237,10 @@ async def _restore(settings: Settings, target: Path, named: str | None, *, json:
     if held.schedules:
         screen.say(
             f"paused schedules: {', '.join(held.schedules)}; `foldlog schedules resume` lets each go on"
+        )
+    if held.hooks:
+        screen.say(
+            f"hooks on ends of runs: {', '.join(held.hooks)}; they start nothing for runs that had ended before the "
+            "restore"
         )
     return OK
