@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from ...runtime import Registry, Runtime
+    from ..console.options import ApiOptions
     from ..console.routing import Door
 
+Protocols = Annotated[
+    str,
+    typer.Option(metavar="NAMES", help="Serve agents over these, with commas between: responses."),
+]
 NAMES_MAX = 12
 """Maximum number of hooks that are listed at the start."""
 _DOOR: dict[str, Any] = {
@@ -104,11 +109,16 @@ class Serving:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Served:
-    """What is served: webhooks, the API, the page; with the agents of the registry at a path."""
+    """What is served: webhooks, the API, the page, protocols; with the agents of the registry at a path.
+
+    `executor` is that of the runs that protocols start.
+    """
 
     hooks: bool = False
     api: bool = False
     console: bool = False
+    protocols: tuple[str, ...] = ()
+    executor: str = "durable"
     registry: str | None = None
     open: bool = False
 
@@ -147,8 +157,10 @@ async def serve_http(settings: Settings, what: Served, door: Serving) -> int:
     screen = Screen(settings)
     say = announcer(screen, door.log_format)
     registry: Registry = Registry() if what.registry is None else load_registry(what.registry)
-    async with opened(settings, registry, log_format=door.log_format) as runtime:
-        app, names, api = _application(runtime, what, door)
+    async with (
+        opened(settings, registry, log_format=door.log_format) as runtime,
+        _application(runtime, what, door) as (app, names, api),
+    ):
         with interruption() as interrupted:
             async with served(app, door.host, door.port, door.grace_s) as address:
                 say(f"serving {names} at {address}{door.base_path}")
@@ -160,8 +172,11 @@ async def serve_http(settings: Settings, what: Served, door: Serving) -> int:
     return 0
 
 
-def _application(runtime: Runtime, what: Served, door: Serving) -> tuple[Starlette, str, Door | None]:
-    """Return the application, what it serves in words, and the API if it has one."""
+@contextlib.asynccontextmanager
+async def _application(
+    runtime: Runtime, what: Served, door: Serving
+) -> AsyncIterator[tuple[Starlette, str, Door | None]]:
+    """Open the application; yields it, what it serves in words, and who may call, unless it serves hooks only."""
     from ..http.app import application, health_routes, hook_routes
 
     parts, names = [health_routes(runtime.log)], []
@@ -171,12 +186,25 @@ def _application(runtime: Runtime, what: Served, door: Serving) -> tuple[Starlet
         found = load_hooks(runtime)
         parts.append(hook_routes(runtime, found))
         names.append(_named(list(found)))
-    if not what.api:
-        return application(*parts), " and ".join(names), None
+    if not (what.api or what.protocols):
+        yield application(*parts), " and ".join(names), None
+        return
     from ..console.app import console_app, console_door
+    from .protocols import protocol_routes, shielded
+
+    api = console_door(runtime, _api_options(what, door))
+    async with protocol_routes(what.protocols, runtime, api.identity, executor=what.executor) as routes:
+        parts.append(shielded(routes, api))
+        names += [f"the protocol {name}" for name in what.protocols]
+        if what.api:
+            names.append("the console" if what.console else "the API")
+        yield console_app(api, *parts) if what.api else application(*parts), " and ".join(names), api
+
+
+def _api_options(what: Served, door: Serving) -> ApiOptions:
     from ..console.options import ApiOptions
 
-    options = ApiOptions(
+    return ApiOptions(
         host=door.host,
         no_auth=door.no_auth,
         read_only=door.read_only,
@@ -189,9 +217,6 @@ def _application(runtime: Runtime, what: Served, door: Serving) -> tuple[Starlet
         role_header=door.role_header,
         executor="local" if what.console and what.registry is not None else "durable",
     )
-    api = console_door(runtime, options)
-    names.append("the console" if what.console else "the API")
-    return console_app(api, *parts), " and ".join(names), api
 
 
 def _tell_access(screen: Any, api: Door, address: str, *, opens: bool) -> None:

@@ -12,15 +12,19 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from ...eventlog.errors import (
+    ApprovalError,
     ConfigError,
     FoldlogError,
     LogUnavailable,
     PayloadTooLarge,
+    RunConflict,
     RunFinished,
+    RunGone,
     RunNotFound,
     RunPurged,
     SignalError,
     TooManySignals,
+    UnsupportedByExecutor,
 )
 
 logger = logging.getLogger("foldlog.http")
@@ -31,12 +35,16 @@ RETRY_AFTER_S = 1
 _STATUS: tuple[tuple[type[Exception], int], ...] = (  # the first that fits
     (LogUnavailable, 503),
     (TimeoutError, 503),
-    (RunNotFound, 404),
-    (RunFinished, 409),
+    (RunGone, 410),
     (RunPurged, 410),
+    (RunNotFound, 404),
+    (RunConflict, 409),
+    (RunFinished, 409),
+    (ApprovalError, 409),
     (PayloadTooLarge, 413),
     (TooManySignals, 429),
     (SignalError, 422),
+    (UnsupportedByExecutor, 422),
     (ConfigError, 422),
 )
 

@@ -62,6 +62,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "knowledge": set(),
         "mcp": set(),
         "models": {"configuration"},
+        "protocols": {"http"},
+        "responses": {"http", "protocols"},
         "runners": {"builtin"},
         "telemetry": set(),
         "cli": {
@@ -74,6 +76,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "knowledge",
             "mcp",
             "models",
+            "protocols",
+            "responses",
             "runners",
             "telemetry",
         },

@@ -1,4 +1,4 @@
-"""`foldlog serve`: HTTP, for webhooks, signals and callbacks, and for the API."""
+"""`foldlog serve`: HTTP, for webhooks, signals and callbacks, for the API, and for protocols in front of agents."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..serving import Served, Serving, serve_http, with_door
+from ..serving import Protocols, Served, Serving, serve_http, with_door
 from ..settings import settings_of
 
 
@@ -22,6 +22,10 @@ def serve(
     ] = False,
     api: Annotated[bool, typer.Option("--api", help="Serve the HTTP API at /api/v1.")] = False,
     console: Annotated[bool, typer.Option("--console", help="Serve the browser's page, with --api.")] = False,
+    protocols: Protocols = "",
+    executor: Annotated[
+        str, typer.Option(metavar="NAME", help="Executor of the runs that --protocols start.")
+    ] = "durable",
     door: Serving,
 ) -> int:
     """Serve HTTP until SIGTERM or Ctrl-C: requests under way are finished, new ones are not taken.
@@ -29,10 +33,14 @@ def serve(
     Workers drive the runs that it starts.
     """
     from ..loops import run_async
+    from ..protocols import read_names
 
     if console and not api:
         raise typer.BadParameter("--console shows what the API serves: add --api")
-    if not hooks and not api:
-        raise typer.BadParameter("say what to serve: --hooks, --api")
-    what = Served(hooks=hooks, api=api, console=console, registry=path)
+    names = read_names(protocols)
+    if not (hooks or api or names):
+        raise typer.BadParameter("say what to serve: --hooks, --api, --protocols")
+    what = Served(
+        hooks=hooks, api=api, console=console, protocols=names, executor=executor, registry=path
+    )
     return run_async(serve_http(settings_of(context), what, door))

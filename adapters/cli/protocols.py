@@ -1,0 +1,62 @@
+"""The protocols that `foldlog serve` and `foldlog console` put in front of agents, by name."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from ...eventlog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.routing import Route
+
+    from ...runtime import Runtime
+    from ..console.identity import Identity
+    from ..console.routing import Door as ApiDoor
+    from ..http.access import Role
+
+NAMES = ("responses",)
+
+
+def read_names(given: str) -> tuple[str, ...]:
+    """Return the protocols of `--protocols`: names with commas between. Raises `BadParameter`."""
+    names = tuple(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
+    for name in names:
+        if name not in NAMES:
+            raise typer.BadParameter(f"there is no protocol {name!r}; known are {', '.join(NAMES)}")
+    return names
+
+
+@contextlib.asynccontextmanager
+async def protocol_routes(
+    names: tuple[str, ...], runtime: Runtime, identity: Identity, *, executor: str
+) -> AsyncIterator[list[Route]]:
+    """Open the protocols; yields their routes. Raises `ConfigError` for a registry without agents."""
+    from ..console.identity import check_role
+    from ..protocols.door import Door
+
+    if names and not runtime.registry.agents:
+        raise ConfigError("--protocols needs agents: give their registry as MODULE:REGISTRY")
+
+    def identified(request: Request, role: Role) -> str:
+        return check_role(identity.actor_of(request), role).name
+
+    routes: list[Route] = []
+    if "responses" in names:
+        from ..responses import responses_routes
+
+        routes += responses_routes(Door(runtime, identified, via="responses", executor=executor))
+    yield routes
+
+
+def shielded(routes: list[Route], door: ApiDoor) -> list[Route]:
+    """Return the routes with what holds around the API, too: known hosts only, and safe headers."""
+    from ..console.serving import Shell
+
+    for route in routes:
+        route.app = Shell(route.app, door)
+    return routes

@@ -1,0 +1,1 @@
+"""What the protocols in front of agents have in common: their callers, and how runs are started and answered."""

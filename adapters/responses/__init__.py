@@ -1,0 +1,5 @@
+"""Agents behind the OpenAI Responses API: an agent is a model, a run is a response, an approval an MCP approval."""
+
+from .routes import responses_routes
+
+__all__ = ["responses_routes"]
