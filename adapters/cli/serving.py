@@ -194,7 +194,7 @@ async def _application(
 
     api = console_door(runtime, _api_options(what, door))
     async with protocol_routes(what.protocols, runtime, api.identity, executor=what.executor) as routes:
-        parts.append(shielded(routes, api))
+        parts.append([*shielded(routes, api)])
         names += [f"the protocol {name}" for name in what.protocols]
         if what.api:
             names.append("the console" if what.console else "the API")

@@ -40,7 +40,5 @@ def serve(
     names = read_names(protocols)
     if not (hooks or api or names):
         raise typer.BadParameter("say what to serve: --hooks, --api, --protocols")
-    what = Served(
-        hooks=hooks, api=api, console=console, protocols=names, executor=executor, registry=path
-    )
+    what = Served(hooks=hooks, api=api, console=console, protocols=names, executor=executor, registry=path)
     return run_async(serve_http(settings_of(context), what, door))
