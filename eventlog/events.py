@@ -583,6 +583,7 @@ class Claimed(EventFields, frozen=True, kw_only=True, tag="claimed"):
     worker: str
     epoch: int
     lease_s: float
+    build: str = ""
 
 
 class Released(EventFields, frozen=True, kw_only=True, tag="released"):

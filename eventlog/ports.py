@@ -14,7 +14,7 @@ say so. `eventlog.conformance` has a conformance suite for each port.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
@@ -263,6 +263,28 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
 
 
+class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A process that drives runs, as it announces itself: a worker, or a program with runs of its own.
+
+    `serves` are the agents whose wake-ups it takes, up to `concurrency` at a time; a program takes none. `release` is
+    the version of foldlog, `build` what its operator calls the code it runs, and `since` is Unix seconds.
+    """
+
+    worker: str
+    serves: tuple[str, ...] = ()
+    concurrency: int = 0
+    host: str = ""
+    pid: int = 0
+    release: str = ""
+    build: str = ""
+    since: float = 0.0
+
+
+def served(present: Iterable[Presence]) -> frozenset[str]:
+    """Return the agents whose wake-ups are taken by these processes."""
+    return frozenset(agent for each in present for agent in each.serves)
+
+
 class Leases(Protocol):
     """Hints only: a wrong one costs a fenced executor, never correctness (W17)."""
 
@@ -278,17 +300,12 @@ class Leases(Protocol):
         """Return whether the worker has a lease on this run and epoch now."""
         ...
 
-    def presence(
-        self, worker: str, agents: frozenset[str] = frozenset()
-    ) -> AbstractAsyncContextManager[None]:
-        """Announce the worker while the context is open; if its connection ends, `deaths` reports its leases.
-
-        `agents` are those whose wake-ups it takes.
-        """
+    def presence(self, announced: Presence) -> AbstractAsyncContextManager[None]:
+        """Announce the process while the context is open; if its connection ends, `deaths` reports its leases."""
         ...
 
-    async def served(self) -> frozenset[str]:
-        """Return the agents whose wake-ups are taken by workers that are present now."""
+    async def present(self) -> tuple[Presence, ...]:
+        """Return the processes that are present now, by their names."""
         ...
 
     def deaths(self) -> AbstractAsyncContextManager[AsyncIterator[Lease]]:

@@ -40,6 +40,7 @@ VOLATILE = frozenset(
         "idempotency_key",
         "twin_of",
         # processes and actors
+        "build",
         "by",
         "executor",
         "recorded_from",

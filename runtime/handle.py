@@ -21,7 +21,7 @@ from ..eventlog.errors import (
 )
 from ..eventlog.events import ApprovalResolved, DetailedEvent, StreamEvent, TokenUsage
 from ..eventlog.names import check_name
-from ..eventlog.ports import Log, Subject, WakeWrite
+from ..eventlog.ports import Log, Subject, WakeWrite, served
 from ..projections.call_texts import conversation
 from ..projections.messages import Message
 from ..projections.money import plus_cost
@@ -483,7 +483,7 @@ class RunHandle(Generic[OutputT]):
         executor = self._executor_of(state)
         if executor is None or executor.runs_in != "workers":
             return False
-        return state.agent not in await self._runtime.log.leases.served()
+        return state.agent not in served(await self._runtime.log.leases.present())
 
     async def _send(
         self,

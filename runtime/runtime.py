@@ -41,7 +41,7 @@ from .core.answers import given_arguments, given_json
 from .core.commands import AnswerCallback, Resolve
 from .core.rules import rules_of
 from .core.submission import submitted_event
-from .driving.host import Host, public_url_setting
+from .driving.host import Host, build_setting, public_url_setting
 from .driving.namespace import NamespacePolicy, project_limits
 from .executors.installed import executor_factory
 from .follow import follow_runs
@@ -141,6 +141,7 @@ class Runtime(Generic[DepsT_co]):
                 log=opened,
                 registry=registered,
                 worker=worker,
+                build=build_setting(),
                 lease_s=hold_s,
                 snapshot_events=snapshot_setting(),
                 public_url=public_url_setting(),
@@ -178,7 +179,7 @@ class Runtime(Generic[DepsT_co]):
         """Announce this process before it drives a run, so that its death is noticed; readers need not be announced."""
         async with self._appearing:
             if not self._present and executor.runs_in == "process":
-                await self._presence.enter_async_context(self.log.leases.presence(self._host.worker))
+                await self._presence.enter_async_context(self.log.leases.presence(self._host.presence()))
                 self._present = True
 
     # --- starting -----------------------------------------------------------------------------------------------------

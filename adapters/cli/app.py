@@ -31,6 +31,7 @@ from .commands import (
     monitor,
     parity,
     policy,
+    preflight,
     replay,
     rerun,
     retention,
@@ -63,7 +64,7 @@ NO_COLOR and FORCE_COLOR; FOLDLOG_NAMESPACE, FOLDLOG_ROLE, FOLDLOG_HOME,
 FOLDLOG_CONFIG, FOLDLOG_SCRIPT_DIR, FOLDLOG_LEASE_S, FOLDLOG_SYNC,
 FOLDLOG_REPLICAS, FOLDLOG_COMPRESSION, FOLDLOG_KEEPER_IDLE_S,
 FOLDLOG_PROJECTIONS, FOLDLOG_KNOWLEDGE, FOLDLOG_MCP_TOKENS,
-FOLDLOG_PUBLIC_URL, FOLDLOG_DEBUG (tracebacks)."""
+FOLDLOG_PUBLIC_URL, FOLDLOG_BUILD, FOLDLOG_DEBUG (tracebacks)."""
 
 
 class Root(TyperGroup):
@@ -224,6 +225,7 @@ app.add_typer(log.app, name="log")
 app.add_typer(backup.app, name="backup")
 app.add_typer(mcp.app, name="mcp")
 app.command("doctor")(doctor.doctor)
+app.command("preflight")(preflight.preflight)
 app.add_typer(schema.app, name="schema")
 app.add_typer(tools.app, name="tools")
 app.add_typer(events.app, name="events")

@@ -9,7 +9,7 @@ from typing import ClassVar
 import msgspec
 from anyio import fail_after
 
-from ..ports import Lease, Log
+from ..ports import Lease, Log, Presence, served
 from .suite import Suite, new_name
 
 Kill = Callable[[], Awaitable[None]]
@@ -84,7 +84,7 @@ class LeasesSuite(Suite):
         async with (
             log.leases.deaths() as deaths,
             self.mortal(log, worker) as (mine, kill),
-            mine.leases.presence(worker),
+            mine.leases.presence(Presence(worker=worker)),
         ):
             for lease in (ended, msgspec.structs.replace(held, epoch=1)):
                 await mine.leases.vouch(lease, 30)
@@ -103,7 +103,7 @@ class LeasesSuite(Suite):
             log.leases.deaths() as one,
             log.leases.deaths() as two,
             self.mortal(log, worker) as (mine, kill),
-            mine.leases.presence(worker),
+            mine.leases.presence(Presence(worker=worker)),
         ):
             for lease in held:
                 await mine.leases.vouch(lease, 30)
@@ -112,34 +112,50 @@ class LeasesSuite(Suite):
         expected = [set(held)] * 2 if self.hears_deaths else []
         assert [set(leases) for leases in told] == expected
 
-    async def test_an_agent_is_served_while_a_worker_that_takes_its_wakeups_is_there(self, log: Log) -> None:
-        worker, vanished, shared, own = (new_name(kind) for kind in ("worker", "worker", "agent", "agent"))
+    async def test_workers_are_present_with_what_they_announce_while_they_are_there(self, log: Log) -> None:
+        shared, own = new_name("agent"), new_name("agent")
+        worker = Presence(
+            worker=new_name("worker"),
+            serves=(shared,),
+            concurrency=7,
+            host="a-host",
+            pid=42,
+            release="1.2.3",
+            build="b7",
+            since=5.5,
+        )
+        vanished = Presence(worker=new_name("worker"), serves=(shared, own))
 
-        async def served() -> set[str]:
-            return {shared, own} & await log.leases.served()
+        async def present() -> set[Presence]:
+            return {worker, vanished} & set(await log.leases.present())
 
-        assert await served() == set()
+        assert await present() == set()
         async with (
-            log.leases.presence(worker, frozenset({shared})),
-            self.mortal(log, vanished) as (mine, kill),
-            mine.leases.presence(vanished, frozenset({shared, own})),
+            log.leases.presence(worker),
+            self.mortal(log, vanished.worker) as (mine, kill),
+            mine.leases.presence(vanished),
         ):
-            assert await served() == {shared, own}
+            both = await present()
+            assert both == {worker, vanished}
+            assert served(both) == {shared, own}
             await kill()
             with fail_after(self.patience_s):
-                while await served() != {shared}:
+                while await present() != {worker}:
                     await log.clock.sleep(0.05)
-        assert await served() == set()
+        assert await present() == set()
 
     async def test_a_worker_that_shuts_down_ends_its_leases_and_is_not_reported_dead(self, log: Log) -> None:
         orderly, vanished = new_name("worker"), new_name("worker")
         quiet, news = self.lease(worker=orderly), self.lease(worker=vanished)
         async with log.leases.deaths() as deaths:
-            async with log.leases.presence(orderly):
+            async with log.leases.presence(Presence(worker=orderly)):
                 await log.leases.vouch(quiet, 30)
                 assert await self.live(log, quiet)
             await self.over(log, quiet)
-            async with self.mortal(log, vanished) as (mine, kill), mine.leases.presence(vanished):
+            async with (
+                self.mortal(log, vanished) as (mine, kill),
+                mine.leases.presence(Presence(worker=vanished)),
+            ):
                 await mine.leases.vouch(news, 30)
                 await kill()
                 if self.hears_deaths:

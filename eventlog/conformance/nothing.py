@@ -7,7 +7,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..ports import Delivery, DraftPiece, Lease, RegisterKind, Selector, Stored, Subject, Timer, Wakeup, Write
+from ..ports import (
+    Delivery,
+    DraftPiece,
+    Lease,
+    Presence,
+    RegisterKind,
+    Selector,
+    Stored,
+    Subject,
+    Timer,
+    Wakeup,
+    Write,
+)
 
 
 class NothingLog:
@@ -102,11 +114,11 @@ class _NoLeases:
         return False
 
     @asynccontextmanager
-    async def presence(self, worker: str, agents: frozenset[str] = frozenset()) -> AsyncIterator[None]:
+    async def presence(self, announced: Presence) -> AsyncIterator[None]:
         yield
 
-    async def served(self) -> frozenset[str]:
-        return frozenset()
+    async def present(self) -> tuple[Presence, ...]:
+        return ()
 
     @asynccontextmanager
     async def deaths(self) -> AsyncIterator[AsyncIterator[Lease]]:

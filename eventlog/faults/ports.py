@@ -16,6 +16,7 @@ from ..ports import (
     FamilyArtifacts,
     Lease,
     Log,
+    Presence,
     RegisterKind,
     Selector,
     Stored,
@@ -182,9 +183,9 @@ class FaultyLeases:
         return await self._core.call("leases.live", lambda: self._inner.live(run, worker, epoch))
 
     @contextlib.asynccontextmanager
-    async def presence(self, worker: str, agents: frozenset[str] = frozenset()) -> AsyncIterator[None]:
+    async def presence(self, announced: Presence) -> AsyncIterator[None]:
         self._core.check_alive()
-        context = self._inner.presence(worker, agents)
+        context = self._inner.presence(announced)
         await context.__aenter__()
         try:
             yield
@@ -194,8 +195,8 @@ class FaultyLeases:
             else:
                 await context.__aexit__(None, None, None)
 
-    async def served(self) -> frozenset[str]:
-        return await self._core.call("leases.served", self._inner.served)
+    async def present(self) -> tuple[Presence, ...]:
+        return await self._core.call("leases.present", self._inner.present)
 
     def deaths(self) -> AbstractAsyncContextManager[AsyncIterator[Lease]]:
         return _entered(self._core, "leases.deaths", self._inner.deaths())

@@ -23,7 +23,7 @@ import anyio
 import msgspec
 
 from ..errors import ConfigError, LogUnavailable
-from ..ports import Lease
+from ..ports import Lease, Presence
 from . import headers
 from .layout import UNHEARD, Layout
 from .mailbox import Mailbox
@@ -52,7 +52,7 @@ _TTL_S_MIN = 1.0
 _TOMBSTONE = (headers.TTL, b"1s")
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Lease)
-_SERVES = msgspec.json.Decoder(list[str])
+_PRESENCE = msgspec.json.Decoder(Presence)
 
 
 class _Client(msgspec.Struct, frozen=True):
@@ -107,15 +107,16 @@ class JetStreamLeases:
             return await attempt()
 
     @contextlib.asynccontextmanager
-    async def presence(self, worker: str, agents: frozenset[str] = frozenset()) -> AsyncIterator[None]:
-        """Announce the worker while the context is open; leaving it ends its leases without a report.
+    async def presence(self, announced: Presence) -> AsyncIterator[None]:
+        """Announce the process while the context is open; leaving it ends its leases without a report.
 
         A name may be present only once at a time. Raises `LogUnavailable` when entered without a log.
         """
-        appearing = _Repeated(self._wire, lambda: self._appear(worker, agents))
+        worker = announced.worker
+        appearing = _Repeated(self._wire, lambda: self._appear(announced))
         sid = await self._wire.subscribe(self._layout.alive(worker), self._answer)
         try:
-            await self._appear(worker, agents)
+            await self._appear(announced)
             with appearing:
                 yield
         finally:
@@ -128,25 +129,20 @@ class JetStreamLeases:
         if reply:
             self._wire.publish(reply)
 
-    async def served(self) -> frozenset[str]:
-        """Return the agents whose wake-ups are taken by workers that are present now. Raises `LogUnavailable`.
+    async def present(self) -> tuple[Presence, ...]:
+        """Return the processes that are present now, by their names. Raises `LogUnavailable`.
 
-        Each announced worker gets a request. One that is connected but silent, such as a stopped process, is not
-        present; if the server denies requests to workers, each counts as present.
+        Each announced process gets a request. One that is connected but silent, such as a stopped one, is not
+        present; if the server denies these requests, each counts as present.
         """
-        present = await self._insist(self._present)
-        answers = await asyncio.gather(*(self._still_there(worker) for worker in present))
-        alive = (present[worker] for worker, answer in zip(present, answers, strict=True) if answer)
-        return frozenset().union(*alive)
+        announced = await self._insist(self._announced)
+        answers = await asyncio.gather(*(self._still_there(each.worker) for each in announced))
+        return tuple(each for each, answer in zip(announced, answers, strict=True) if answer)
 
-    async def _present(self) -> dict[str, list[str]]:
-        """Return the agents that each announced worker serves."""
+    async def _announced(self) -> list[Presence]:
         messages = read_all(self._wire, self._layout.leases, self._layout.everybody_present)
-        return {
-            message.subject.split(b".")[2].decode(): _SERVES.decode(message.data)
-            async for message in messages
-            if message.data
-        }
+        found = [_PRESENCE.decode(message.data) async for message in messages if message.data]
+        return sorted(found, key=lambda each: each.worker)
 
     async def _still_there(self, worker: str) -> bool:
         try:
@@ -157,9 +153,9 @@ class JetStreamLeases:
             await self._wire.barrier()  # raises if it is the server that is silent
             return False
 
-    async def _appear(self, worker: str, agents: frozenset[str]) -> None:
-        serves = _ENCODER.encode(sorted(agents))
-        await self._insist(lambda: store(self._wire, self._layout.present(worker), serves))
+    async def _appear(self, announced: Presence) -> None:
+        worker, told = announced.worker, _ENCODER.encode(announced)
+        await self._insist(lambda: store(self._wire, self._layout.present(worker), told))
         config = self._layout.presence_config(worker, GONE_AFTER_S)
         body = {"stream_name": self._layout.leases, "config": config}
         await self._wire.api(f"CONSUMER.CREATE.{self._layout.leases}.{worker}", body, Done)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from ..clock import Clock
-from ..ports import Lease
+from ..ports import Lease, Presence
 from .waiting import Mailbox, checkpoint
 
 
@@ -16,7 +16,7 @@ class MemoryLeases:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._held: dict[tuple[str, str, int], tuple[Lease, float]] = {}
-        self._present: dict[str, frozenset[str]] = {}
+        self._present: dict[str, Presence] = {}
         self._listeners: list[Mailbox[Lease]] = []
 
     async def vouch(self, lease: Lease, ttl_s: float) -> None:
@@ -36,19 +36,19 @@ class MemoryLeases:
         return held is not None and self._clock.monotonic() < held[1]
 
     @contextlib.asynccontextmanager
-    async def presence(self, worker: str, agents: frozenset[str] = frozenset()) -> AsyncIterator[None]:
-        """Announce the worker while the context is open; leaving it ends its leases without a report."""
-        self._present[worker] = agents
+    async def presence(self, announced: Presence) -> AsyncIterator[None]:
+        """Announce the process while the context is open; leaving it ends its leases without a report."""
+        self._present[announced.worker] = announced
         try:
             yield
         finally:
-            self._present.pop(worker, None)
-            self._take_all(worker)
+            self._present.pop(announced.worker, None)
+            self._take_all(announced.worker)
 
-    async def served(self) -> frozenset[str]:
-        """Return the agents whose wake-ups are taken by workers that are present now."""
+    async def present(self) -> tuple[Presence, ...]:
+        """Return the processes that are present now, by their names."""
         await checkpoint()
-        return frozenset().union(*self._present.values())
+        return tuple(each for _, each in sorted(self._present.items()))
 
     @contextlib.asynccontextmanager
     async def deaths(self) -> AsyncIterator[AsyncIterator[Lease]]:

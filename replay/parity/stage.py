@@ -156,7 +156,7 @@ class _Stage:
                     policy=self._case.policy,
                 )
             )
-            await stack.enter_async_context(self._log.leases.presence(host.worker))
+            await stack.enter_async_context(self._log.leases.presence(host.presence()))
             stack.push_async_callback(executor.aclose)
             await self._submit(executor)
             reader = await stack.enter_async_context(self._reading(patient=not faults))

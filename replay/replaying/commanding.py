@@ -137,7 +137,7 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
         return of_workflow
     match event:
         case Claimed():
-            return Claim(event.worker, event.lease_s)
+            return Claim(event.worker, event.lease_s, event.build)
         case Released():
             return Release(event.reason)
         case Restored():

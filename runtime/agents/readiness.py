@@ -63,6 +63,10 @@ class Readiness:
         state, submitted = run.state, run.state.submitted
         if submitted is None:
             return
+        if state.unknown_type is not None:
+            raise ConfigError(
+                f"{submitted.kind} {state.path!r} has an event {state.unknown_type!r}, which this release does not know"
+            )
         if run.rules.policy.is_conditional and not conditions.installed():
             raise ConfigError(
                 f"{submitted.kind} {state.path!r}: its policy has conditions, and this process lacks the extra that "

@@ -25,10 +25,11 @@ from .workflow.facts import Ending, Fact
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Claim the run for a worker."""
+    """Claim the run for a worker, of this build if it has one."""
 
     worker: str
     lease_s: float
+    build: str = ""
 
 
 class Release(msgspec.Struct, frozen=True):

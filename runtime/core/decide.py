@@ -137,7 +137,14 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
         case ModelReplied():
             steps.model_replied(turn, command)
         case Claim():
-            turn.add(Claimed(worker=command.worker, epoch=state.epoch + 1, lease_s=command.lease_s))
+            turn.add(
+                Claimed(
+                    worker=command.worker,
+                    epoch=state.epoch + 1,
+                    lease_s=command.lease_s,
+                    build=command.build,
+                )
+            )
         case Release():
             if state.owner is not None:
                 turn.add(Released(reason=command.reason))

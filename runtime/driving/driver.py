@@ -250,7 +250,7 @@ class Driver:
 
     def claim_within(self, turn: Turn, *causes: Command) -> None:
         """Add the claim, and all that follows from it, to a turn that is about to be stored."""
-        take(turn, Claim(self.host.worker, self.host.lease_s))
+        take(turn, Claim(self.host.worker, self.host.lease_s, self.host.build))
         for cause in causes:
             take(turn, cause)
         self.epoch = self.state.epoch

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import socket
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Literal, Protocol
 
 import msgspec
 
 from ...eventlog.clock import Clock
 from ...eventlog.errors import ConfigError
-from ...eventlog.ports import Log, Write
+from ...eventlog.ports import Log, Presence, Write
 from ...projections.run_state import RunState
 from ..agents.registry import Registry
 from ..core.commands import Command
@@ -19,6 +22,9 @@ from ..journal.journal import Journal
 from ..journal.snapshots import SNAPSHOT_EVENTS
 from ..ports.runnable import Runnable
 from .namespace import NamespacePolicy
+
+BUILD_CHARS_MAX = 128
+_BUILD = re.compile(rf"[A-Za-z0-9._+:/@-]{{1,{BUILD_CHARS_MAX}}}")
 
 Ending = Literal["over", "parked", "fenced", "released"]
 
@@ -29,6 +35,8 @@ class Host(msgspec.Struct, kw_only=True):
     log: Log
     registry: Registry
     worker: str
+    build: str = ""
+    """What the operator calls the code that this process runs; kept with its claims."""
     lease_s: float = 10.0
     snapshot_events: int = SNAPSHOT_EVENTS
     """The number of events between two snapshots of a run driven here; 0 for no snapshots."""
@@ -50,6 +58,30 @@ class Host(msgspec.Struct, kw_only=True):
     def agent(self, name: str) -> Runnable:
         """Return the runnable of this name. Raises `NotRegistered`."""
         return self.agents.get(name) or self.registry.agent(name)
+
+    def presence(self, serves: tuple[str, ...] = (), concurrency: int = 0) -> Presence:
+        """Return what this process announces of itself: a worker of these agents, or a program with runs of its own."""
+        return Presence(
+            worker=self.worker,
+            serves=serves,
+            concurrency=concurrency,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            release=version("foldlog"),
+            build=self.build,
+            since=self.log.clock.now(),
+        )
+
+
+def build_setting(given: str | None = None) -> str:
+    """Return the name of the build, from `FOLDLOG_BUILD` unless given; empty for none. Raises `ConfigError`."""
+    name = os.environ.get("FOLDLOG_BUILD", "") if given is None else given
+    if name and _BUILD.fullmatch(name) is None:
+        raise ConfigError(
+            f"the build {name!r:.80} is not a name: up to {BUILD_CHARS_MAX} letters, digits and any of ._+:/@-, "
+            "such as a commit or the tag of an image"
+        )
+    return name
 
 
 def public_url_setting() -> str:

@@ -103,7 +103,7 @@ class Worker:
         self._keeper = LeaseKeeper(host)
         self._schedules = Firing(host.log, WorkerStarter(host))
         self._hooks = _followed(host, hooks)
-        self._room = asyncio.Semaphore(concurrency)
+        self._room, self._concurrency = asyncio.Semaphore(concurrency), concurrency
         self._grace_s = grace_s
         self._handling: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
@@ -130,7 +130,8 @@ class Worker:
         """
         agents = frozenset(self._host.registry.agents)
         leases = self._log.leases
-        async with leases.presence(self._host.worker, agents), leases.deaths() as deaths:
+        announced = self._host.presence(tuple(sorted(agents)), self._concurrency)
+        async with leases.presence(announced), leases.deaths() as deaths:
             redelivering = asyncio.create_task(self._redeliver(deaths))
             following = asyncio.create_task(self._hooks())
             try:

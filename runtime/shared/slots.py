@@ -65,6 +65,11 @@ class SlotUser(Protocol):
         ...
 
     @property
+    def build(self) -> str:
+        """What its operator calls the code that it runs."""
+        ...
+
+    @property
     def lease_s(self) -> float:
         """The length of its leases, in seconds."""
         ...
@@ -233,7 +238,7 @@ class Slots:
     async def _fail(self, message: str) -> None:
         state = self._journal.state
         turn = Turn(state, self._journal.rules, self._log.clock.now())
-        take(turn, Claim(self._host.worker, self._host.lease_s))
+        take(turn, Claim(self._host.worker, self._host.lease_s, self._host.build))
         take(turn, PreparationFailed(error_type="slot_cycle", message=message))
         await self._journal.store(turn.events, epoch=state.epoch)
 
@@ -293,7 +298,7 @@ class Slots:
     async def _fence(self, journal: Journal) -> bool:
         """End the epoch of a run whose owner is dead or hangs, so that it needs a slot again. False: a conflict."""
         turn = Turn(journal.state, journal.rules, self._log.clock.now())
-        take(turn, Claim(self._host.worker, self._host.lease_s))
+        take(turn, Claim(self._host.worker, self._host.lease_s, self._host.build))
         take(turn, Release("its slot was given to another run"))
         if not await journal.store(turn.events, epoch=journal.state.epoch):
             return False

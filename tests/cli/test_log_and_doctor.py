@@ -79,6 +79,7 @@ def test_doctor_finds_a_healthy_project_healthy(own: Project) -> None:
         "streams": "ok",
         "losses": "ok",
         "disk": "ok",
+        "worker": "ok",
     }
     assert "made-up" not in done.out
 

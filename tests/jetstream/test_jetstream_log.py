@@ -40,6 +40,7 @@ from foldlog.eventlog.jetstream import JetStreamLog, follower, leases
 from foldlog.eventlog.jetstream.layout import Layout
 from foldlog.eventlog.jetstream.streams import read_all
 from foldlog.eventlog.jetstream.wire import Done
+from foldlog.eventlog.ports import Presence, served
 
 from tests.jetstream.support import (
     PATIENCE_S,
@@ -391,7 +392,7 @@ async def test_an_end_whose_writer_died_before_it_told_is_known_as_the_writer_is
     lease = Lease(shard=0, agent="a", root=run.subject.id, run=run.subject.id, epoch=1, worker="w", token="t")
     async with (
         opened(server.url) as mine,
-        mine.leases.presence("w"),
+        mine.leases.presence(Presence(worker="w")),
         closing(log.events.follow(run.subject, to_end=True)) as commits,
     ):
         await mine.leases.vouch(lease, 600)
@@ -534,7 +535,7 @@ from foldlog.eventlog.jetstream import JetStreamLog
 
 async def main():
     url, worker, *runs = sys.argv[1:]
-    async with JetStreamLog.open(url) as log, log.leases.presence(worker):
+    async with JetStreamLog.open(url) as log, log.leases.presence(Presence(worker=worker)):
         for run in runs:
             lease = Lease(shard=0, agent="a", root=run, run=run, epoch=1, worker=worker, token=f"token-of-{run}")
             await log.leases.vouch(lease, 600)
@@ -589,7 +590,11 @@ async def test_a_death_that_no_process_heard_is_reported_to_the_next_listener(
 
 async def test_a_restart_of_the_server_kills_no_worker(server: EphemeralServer, log: JetStreamLog) -> None:
     lease = Lease(shard=0, agent="a", root="r", run="r", epoch=1, worker="alive")
-    async with log.leases.deaths() as deaths, opened(server.url) as mine, mine.leases.presence("alive"):
+    async with (
+        log.leases.deaths() as deaths,
+        opened(server.url) as mine,
+        mine.leases.presence(Presence(worker="alive")),
+    ):
         async with again(mine):
             await server.restart()
         await mine.leases.vouch(lease, 600)
@@ -606,16 +611,16 @@ async def test_a_worker_that_is_connected_but_silent_does_not_hide_the_others(
     monkeypatch.setattr(leases, "_ANSWER_S", 0.05)
     async with (
         Gate(server.port) as gate,
-        log.leases.presence("here", frozenset({"a"})),
+        log.leases.presence(Presence(worker="here", serves=("a",))),
         opened(gate.url) as mine,
-        mine.leases.presence("silent", frozenset({"b"})),
+        mine.leases.presence(Presence(worker="silent", serves=("b",))),
     ):
-        assert await log.leases.served() == {"a", "b"}
+        assert served(await log.leases.present()) == {"a", "b"}
         gate.mute()
-        assert await log.leases.served() == {"a"}
+        assert served(await log.leases.present()) == {"a"}
         async with again(mine):
             gate.cut()
-        assert await log.leases.served() == {"a", "b"}
+        assert served(await log.leases.present()) == {"a", "b"}
 
 
 SYSTEM_EVENTS = """
@@ -638,7 +643,7 @@ async def test_a_worker_that_is_cut_off_and_connects_again_at_once_keeps_its_run
         opened(server.url, shards=2) as log,
         log.leases.deaths() as deaths,
         opened(gate.url, name="alive") as mine,
-        mine.leases.presence("alive"),
+        mine.leases.presence(Presence(worker="alive")),
     ):
         await mine.leases.vouch(lease, 600)
         for _ in range(5):
@@ -662,7 +667,7 @@ async def test_a_worker_is_known_by_the_name_of_its_connection_where_the_system_
         opened(server.url) as log,
         log.leases.deaths() as deaths,
         opened(server.url, name="w1") as mine,
-        mine.leases.presence("w1"),
+        mine.leases.presence(Presence(worker="w1")),
     ):
         await mine.leases.vouch(lease, 600)
         link = mine._wire._link

@@ -25,6 +25,7 @@ from foldlog.eventlog.jetstream.address import masked
 from foldlog.eventlog.jetstream.layout import Layout
 from foldlog.eventlog.jetstream.parser import Parser
 from foldlog.eventlog.jetstream.wire import Done, Wire
+from foldlog.eventlog.ports import Presence
 
 opened = JetStreamLog.open
 
@@ -189,7 +190,7 @@ async def test_a_worker_that_may_not_listen_to_others_finds_deaths_out_by_itself
     async with opened(as_user(guarded, "unaware:u")) as log, log.leases.deaths() as deaths:
         async with AsyncExitStack() as stack:
             mine = await stack.enter_async_context(opened(as_user(guarded, "me:right")))
-            await stack.enter_async_context(mine.leases.presence("w"))
+            await stack.enter_async_context(mine.leases.presence(Presence(worker="w")))
             await mine.leases.vouch(lease, 600)
             await mine._wire.close()  # without a word
             assert await anext(deaths) == lease

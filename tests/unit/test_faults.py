@@ -34,6 +34,7 @@ from foldlog.eventlog.faults import (
     StaleRead,
     plan_of,
 )
+from foldlog.eventlog.ports import Presence
 
 
 class SteppedClock(SystemClock):
@@ -270,7 +271,7 @@ async def test_a_crashed_worker_says_no_goodbye() -> None:
     worker, other = FaultyLog(memory), FaultyLog(memory)
     lease = Lease(shard=0, agent="a", root="r", run="r", epoch=1, worker="w")
     async with other.leases.deaths() as deaths:
-        async with worker.leases.presence("w"):
+        async with worker.leases.presence(Presence(worker="w")):
             await worker.leases.vouch(lease, 30)
             worker.crash()
         assert await other.leases.live("r", "w", 1)

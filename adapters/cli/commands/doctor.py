@@ -38,6 +38,7 @@ async def _doctor(settings: Settings, *, repair: bool, json: bool) -> int:
     import dataclasses
 
     from ..checks import all_checks
+    from ..fleet import Fleet
     from ..output.records import show_logs
     from ..output.terminal import Screen
     from ..repair import wake_idle_runs
@@ -48,12 +49,22 @@ async def _doctor(settings: Settings, *, repair: bool, json: bool) -> int:
         found.append(check)
         if not json:
             _tell(screen, check)
-    healthy = all(check.state != "wrong" for check in found)
     blocked = any(check.state == "wrong" and check.name != "losses" for check in found)
+    fleet = None
+    if not blocked and any(
+        check.name == "losses" for check in found
+    ):  # there is a namespace, and it can be read
+        fleet = await Fleet.of(settings)
+        for check in fleet.checks():
+            found.append(check)
+            if not json:
+                _tell(screen, check)
+    healthy = all(check.state != "wrong" for check in found)
     woken = [run async for run in wake_idle_runs(settings)] if repair and not blocked else []
     if json:
         checks = [dataclasses.asdict(check) for check in found]
-        screen.json({"healthy": healthy, "checks": checks, "woken": woken})
+        drivers = {"workers": [], "waiting": []} if fleet is None else fleet.document()
+        screen.json({"healthy": healthy, "checks": checks, **drivers, "woken": woken})
     else:
         for run in woken:
             screen.tell(f"woken: run {run}")

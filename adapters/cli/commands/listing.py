@@ -230,15 +230,23 @@ def _placed(row: RunRow, family: Mapping[str, RunRow], shown: set[str], totals: 
 
 async def with_unserved(runtime: Runtime, lines: Sequence[Listed]) -> list[Listed]:
     """Return the same lines, where runs that wait only for a worker say so if no live worker serves them."""
-    idle = [line.row for line in lines if _is_idle(line.row)]
+    rows = await rows_with_unserved(runtime, [line.row for line in lines])
+    return [line._replace(row=row) for line, row in zip(lines, rows, strict=True)]
+
+
+async def rows_with_unserved(runtime: Runtime, rows: Sequence[RunRow]) -> list[RunRow]:
+    """Return the same rows, where runs that wait only for a worker say so if no live worker serves them."""
+    from ....eventlog.ports import served
+
+    idle = [row for row in rows if _is_idle(row)]
     known = {name: runtime.known_executor(name) for name in {row.executor for row in idle}}
     on_workers = {name for name, executor in known.items() if executor and executor.runs_in == "workers"}
     waiting = [row for row in idle if row.executor in on_workers]
     if not waiting:
-        return list(lines)
-    served = await runtime.log.leases.served()
-    unserved = {row.run_id for row in waiting if row.agent not in served}
-    return [line._replace(row=_unserved(line.row)) if line.row.run_id in unserved else line for line in lines]
+        return list(rows)
+    at_work = served(await runtime.log.leases.present())
+    unserved = {row.run_id for row in waiting if row.agent not in at_work}
+    return [_unserved(row) if row.run_id in unserved else row for row in rows]
 
 
 def _is_idle(row: RunRow) -> bool:

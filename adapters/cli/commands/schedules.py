@@ -119,6 +119,7 @@ def delete(context: typer.Context, name: Name, *, by: By = "") -> int:
 
 
 async def _apply(settings: Settings, file: Path | None, by: str, *, dry_run: bool, json: bool) -> int:
+    from ....eventlog.ports import served
     from ...configuration.schedules import load_schedules
     from ..opening import opened
     from ..output.escaping import one_line
@@ -135,7 +136,7 @@ async def _apply(settings: Settings, file: Path | None, by: str, *, dry_run: boo
     async with opened(settings) as runtime:
         before = {row.name: row for row in await runtime.schedules.list()}
         rows = [await runtime.schedules.apply(each, by=by) for each in found]
-        served = await runtime.log.leases.served()
+        at_work = served(await runtime.log.leases.present())
     if json:
         screen.json([_document(row) for row in rows])
         return OK
@@ -143,7 +144,7 @@ async def _apply(settings: Settings, file: Path | None, by: str, *, dry_run: boo
         known = before.get(row.name)
         word = "created" if known is None else "unchanged" if known.schedule == row.schedule else "changed"
         screen.tell(f"schedule {row.name}: {word}; next: {_moment(row, row.next_at)}")
-    for agent in sorted({row.schedule.agent_name for row in rows} - served):
+    for agent in sorted({row.schedule.agent_name for row in rows} - at_work):
         screen.say(f"no live worker serves {one_line(agent)} now: its runs start once one does")
     return OK
 

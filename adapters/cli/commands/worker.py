@@ -41,6 +41,10 @@ def worker(  # noqa: PLR0913 - its options
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Unique name of this worker in the log.")
     ] = None,
+    build: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="What you call this code; default: FOLDLOG_BUILD."),
+    ] = None,
     log_format: LogForm = "text",
     health_port: Annotated[
         int | None,
@@ -60,16 +64,17 @@ def worker(  # noqa: PLR0913 - its options
             "callers cannot reach a log in the memory of this process: choose another --server"
         )
     health = None if health_port is None else (health_host, health_port)
-    return run_async(_work(settings, path, concurrency, lease_s, grace_s, name, log_format, health))
+    return run_async(_work(settings, path, concurrency, lease_s, grace_s, name, build, log_format, health))
 
 
-async def _work(
+async def _work(  # noqa: PLR0913, PLR0917 - the options of the command
     settings: Settings,
     path: str,
     concurrency: int,
     lease_s: float,
     grace_s: float,
     name: str | None,
+    build: str | None,
     log_format: LogForm,
     health: tuple[str, int] | None,
 ) -> int:
@@ -78,7 +83,7 @@ async def _work(
 
     from ....eventlog.names import check_name
     from ....runtime import Worker
-    from ....runtime.driving.host import Host, public_url_setting
+    from ....runtime.driving.host import Host, build_setting, public_url_setting
     from ....runtime.driving.namespace import NamespacePolicy, project_limits
     from ....runtime.journal.snapshots import snapshot_setting
     from ....runtime.opening import open_log
@@ -92,7 +97,7 @@ async def _work(
     show_logs(logging.WARNING if settings.quiet else logging.INFO, form=log_format)
     say, registry = announcer(Screen(settings), log_format), load_registry(path)
     check_name("the namespace", settings.namespace)
-    called = check_name("the worker's name", name or _own_name())
+    called, built = check_name("the worker's name", name or _own_name()), build_setting(build)
     async with open_log(
         settings.server, settings.namespace, name=called, role="worker", lease_s=lease_s
     ) as log:
@@ -100,6 +105,7 @@ async def _work(
             log=log,
             registry=registry,
             worker=called,
+            build=built,
             lease_s=lease_s,
             snapshot_events=snapshot_setting(),
             public_url=public_url_setting(),
@@ -113,7 +119,8 @@ async def _work(
             try:
                 async with _retaining(log, registry), _health_of(serving, health) as where:
                     said = f"; health at {where}" if where else ""
-                    say(f"worker {called} serves {_named(registry)} on {address_of(settings)}{said}")
+                    of = f" of build {built}" if built else ""
+                    say(f"worker {called}{of} serves {_named(registry)} on {address_of(settings)}{said}")
                     await serving.serve()
             finally:
                 stopping.cancel()

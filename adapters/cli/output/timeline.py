@@ -152,7 +152,10 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
             taken = f" from {so_far.owner}" if so_far.owner else ""
             so_far.owner = event.worker
             what = "takeover" if taken else "claimed"
-            return row(what, f"by {event.worker}{taken} (epoch {event.epoch})", style=ASK if taken else DIM)
+            build = f", build {event.build}" if event.build else ""
+            return row(
+                what, f"by {event.worker}{taken} (epoch {event.epoch}{build})", style=ASK if taken else DIM
+            )
         case Released() | Parked():
             so_far.owner = ""
             told_by_pause = isinstance(event, Parked) and event.reason not in {"timer", "child"}
