@@ -531,6 +531,7 @@ async def test_what_is_not_a_token_is_refused(log: JetStreamLog, token: str) -> 
 WORKER = """
 import asyncio, sys
 from foldlog.eventlog import Lease
+from foldlog.eventlog.ports import Presence
 from foldlog.eventlog.jetstream import JetStreamLog
 
 async def main():

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
-from foldlog.eventlog import Claimed, LeftToOthers, NotRegistered, decode
+from foldlog.eventlog import Claimed, LeftToOthers, NotRegistered, Unknown, decode
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import check_trace, load_trace, replay
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Worker, tool
@@ -17,6 +17,7 @@ from foldlog.runtime.agents.loop_config import Stop
 from foldlog.runtime.agents.swarm import Swarm
 from foldlog.runtime.driving.host import Host
 from foldlog.runtime.executors import worker as worker_module
+from foldlog.runtime.executors.preflight import Preflight
 from foldlog.runtime.ports.runnable import Runnable
 
 from tests.runtime.conftest import HeldTool, call, calls, says
@@ -406,3 +407,34 @@ async def _parked_child(fleet: Fleet, run: RunHandle[Any]) -> RunHandle[Any]:
     child = fleet.runtime.get_run(next(iter(journal.state.open_children)))
     await parked(child)
     return child
+
+
+async def test_a_preflight_refuses_an_event_of_a_later_release_also_in_a_run_below(
+    fleet: Fleet, script: Script
+) -> None:
+    versions = Versions(script)
+    model = script(calls(call("ops", input="x")), says("all done"))
+    boss = Agent("boss", model=model, tools=[versions.old.as_tool()])
+    stop = await fleet.deploy("old", boss, versions.old)
+    run = await fleet.runtime.start(boss, "question", executor="durable")
+    alone = await fleet.runtime.start(versions.old, "question", executor="durable")
+    child = await _parked_child(fleet, run)
+    await parked(alone)
+    await stop()
+
+    async def misfits() -> dict[str, str]:
+        check = Preflight(fleet.log, Registry(agents=[boss, versions.old]))
+        rows = [row for row in await fleet.runtime.list_runs() if row.parent is None]
+        return {found.name: found.reason async for found in check.runs(rows)}
+
+    assert await misfits() == {}
+    for each in (child, alone):
+        journal = await each._journal()
+        assert await journal.store(
+            (Unknown(original_type="teleported", data={"type": "teleported"}),), epoch=0
+        )
+    told = "has an event 'teleported', which this release does not know"
+    found = await misfits()
+    assert set(found) == {run.run_id, alone.run_id}
+    assert f"agent 'boss/ops' {told}" in found[run.run_id]
+    assert f"agent 'ops' {told}" in found[alone.run_id]
