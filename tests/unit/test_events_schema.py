@@ -155,7 +155,7 @@ def test_what_equal_runs_need_not_have_in_common_is_marked_volatile() -> None:
         assert volatile_in(schema) == VOLATILE & set(schema["properties"])
     assert volatile_in(commit) == {"at", "epoch"}
     assert volatile_in(commit["$defs"]["Step"]) == {"at", "started_at", "completed_at"}
-    assert volatile_in(commit["$defs"]["Claimed"]) == {"at", "worker", "epoch", "lease_s"}
+    assert volatile_in(commit["$defs"]["Claimed"]) == {"at", "build", "worker", "epoch", "lease_s"}
     assert volatile_in(commit["$defs"]["ToolResult"]["properties"]["metadata"]) == {
         "attempt",
         "completed_at",
