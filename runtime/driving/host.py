@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Literal, Protocol
 
@@ -59,11 +59,11 @@ class Host(msgspec.Struct, kw_only=True):
         """Return the runnable of this name. Raises `NotRegistered`."""
         return self.agents.get(name) or self.registry.agent(name)
 
-    def presence(self, serves: tuple[str, ...] = (), concurrency: int = 0) -> Presence:
+    def presence(self, serves: Iterable[str] = (), concurrency: int = 0) -> Presence:
         """Return what this process announces of itself: a worker of these agents, or a program with runs of its own."""
         return Presence(
             worker=self.worker,
-            serves=serves,
+            serves=tuple(sorted(serves)),
             concurrency=concurrency,
             host=socket.gethostname(),
             pid=os.getpid(),

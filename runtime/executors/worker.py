@@ -130,8 +130,7 @@ class Worker:
         """
         agents = frozenset(self._host.registry.agents)
         leases = self._log.leases
-        announced = self._host.presence(tuple(sorted(agents)), self._concurrency)
-        async with leases.presence(announced), leases.deaths() as deaths:
+        async with leases.presence(self._host.presence(agents, self._concurrency)), leases.deaths() as deaths:
             redelivering = asyncio.create_task(self._redeliver(deaths))
             following = asyncio.create_task(self._hooks())
             try:
