@@ -56,6 +56,8 @@ class FlowState(msgspec.Struct):
     """The place of each child run."""
     returned: dict[str, ChildReturned] = {}
     """The outcomes of child runs whose end is not folded yet."""
+    failures: dict[str, str] = {}
+    """Why a callback could not be told, by its place, until its wait has ended."""
     diverged: Diverged | None = None
     """What the code asked for otherwise than the log has it; null once the run goes on."""
 

@@ -88,12 +88,14 @@ def return_result(state: RunState, event: ToolResult) -> None:
 
 
 def keep_part(state: RunState, event: Memoized) -> None:
-    """Store the value of a memoized part of the call, or of the workflow itself."""
+    """Store the value of a memoized part of the call, or of the workflow itself; its callbacks have none."""
     if state.flow is not None and event.tool_call_id not in state.calls:
         operations.keep_value(state, state.flow, event)
         return
     call = in_call(state, event.tool_call_id)
     call.memos[event.name] = event.value
+    if state.flow is not None and event.error:
+        state.flow.failures[call.id] = event.error
     if event.evidence:
         call.memo_evidence[event.name] = event.evidence
     call.marks[memo_mark(event.name)] = call.emitted, len(call.children)

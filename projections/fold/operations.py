@@ -52,7 +52,12 @@ def close_wait(state: RunState, event: WaitEnded, sent_at: float | None) -> None
     """Store what a wait came to."""
     if state.flow is not None:
         ended = Ended(
-            status=event.outcome, value=event.data, key=event.key, by=event.by, sent_at=sent_at or 0.0
+            status=event.outcome,
+            value=event.data,
+            error=state.flow.failures.pop(event.place, ""),
+            key=event.key,
+            by=event.by,
+            sent_at=sent_at or 0.0,
         )
         _end(state, state.flow, event.place, ended)
 

@@ -471,7 +471,7 @@ class _Guided(Turn):
             case ModelReplied() | ModelCallFailed():
                 call = CallModel(step=command.step, attempt=command.attempt, phase=command.phase)
                 awaited = call in self._before
-            case ChildSpawned(call_id=None) | MemoMade() if self._is_of_code(command):
+            case ChildSpawned(call_id=None) | MemoMade() | CallbackIssued() if self._is_of_code(command):
                 return
             case ChildSpawned(call_id=None):
                 places = {(e.name, e.ordinal) for e in self._before if isinstance(e, RunNode)}
@@ -501,11 +501,12 @@ class _Guided(Turn):
                 event, f"{label_of(event)} was recorded, but the code would not have requested it yet"
             )
 
-    def _is_of_code(self, command: ChildSpawned | MemoMade) -> bool:
-        """Return whether the code of a workflow asked for a child or a value: only the code knows for which."""
+    def _is_of_code(self, command: ChildSpawned | MemoMade | CallbackIssued) -> bool:
+        """Return whether the code of a workflow asked for a child, a value or a token: only it knows for which."""
         if self.state.flow is None:
             return False
-        return isinstance(command, ChildSpawned) or command.call_id not in self.state.calls
+        call = self.state.calls.get(command.call_id or "")
+        return isinstance(command, ChildSpawned) or call is None or call.kind != "tool"
 
     def _differ(self, event: Event, why: str, values: Mapping[str, tuple[Any, Any]] | None = None) -> None:
         raise _Diverged(

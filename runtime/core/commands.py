@@ -181,7 +181,7 @@ class AnswerCallback(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoMade(msgspec.Struct, frozen=True, kw_only=True):
-    """A running call computed the value of a memoized part."""
+    """A running call computed the value of a memoized part; a workflow computed a value, or told a callback."""
 
     step: int
     call_id: str

@@ -176,7 +176,7 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             model_calls.failed(turn, command)
         case ToolEmitted():
             tool_calls.emitted(turn, command)
-        case MemoMade() if state.flow is not None and command.call_id not in state.calls:
+        case MemoMade() if workflow.is_own(state, command):
             workflow.memo_made(turn, command)
         case MemoMade():
             tool_calls.memoized(turn, command)

@@ -65,7 +65,7 @@ class RunPlace(msgspec.Struct, frozen=True):
 
 
 class MakeMemo(msgspec.Struct, frozen=True):
-    """Compute the value that a workflow's code asks for at this place; ends in `MemoMade`."""
+    """Compute the value that a workflow's code asks for at this place, or tell its callback; ends in `MemoMade`."""
 
     place: str
 

@@ -126,9 +126,13 @@ def receive(turn: Turn, signal: SendSignal) -> None:
 
 
 def issue(turn: Turn, call: CallState, issued: CallbackIssued) -> None:
-    """Record a token of a callback of the call, unless the callback is answered or over; its first time limit holds."""
+    """Record a token of a callback, unless it is answered or over; its first time limit holds.
+
+    A call waits once it has told the token; a workflow tells it once it waits.
+    """
     made = call.callbacks.get(issued.wait_id)
-    if issued.wait_id in call.waits or (made is not None and (made.used or issued.sha256 in made.tokens)):
+    waits_for_it = issued.wait_id in call.waits and call.kind == "tool"
+    if waits_for_it or (made is not None and (made.used or issued.sha256 in made.tokens)):
         return
     turn.add(
         TokenIssued(

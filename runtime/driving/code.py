@@ -9,24 +9,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ...eventlog.errors import ConfigError
 from ...eventlog.ports import COMMIT_BYTES_MAX
 from ...projections.run_state import RunState
 from ..agents.workflow.operations import Operation
 from ..agents.workflow.program import Divergence
-from ..core.commands import CodeAdvanced, CodeDiverged, MemoMade
+from ..core.commands import CallbackIssued, CodeAdvanced, CodeDiverged, MemoMade
 from ..core.decide import take
 from ..core.effects import Effect, MakeMemo, RunPlace
 from ..core.turn import Turn
-from ..core.workflow.facts import Ending, Fact
+from ..core.workflow.decisions import is_to_tell
+from ..core.workflow.facts import AskWait, Ending, Fact
 from ..ports.json_values import NotJson, as_json, bounded
-from ..ports.tools import in_a_line
+from ..ports.tools import Signal, in_a_line
+from ..tools.context import Callback
 from ..tools.functions import call_function
 from .cancellation import is_being_cancelled
+from .tool_call import CallingDriver, issue_token
 
 if TYPE_CHECKING:
     from ..agents.workflow.workflow import Decider
@@ -99,7 +103,8 @@ class Code:
             if place in flow.ended:
                 continue
             if operation.wanted.make is not None:
-                found.append(MakeMemo(place))
+                if operation.wanted.fact is None or (place in state.calls and is_to_tell(state.calls[place])):
+                    found.append(MakeMemo(place))
             elif not state.pause_requested or place in flow.asked:
                 found.append(RunPlace(place))
         return found
@@ -121,17 +126,33 @@ class Code:
         self._decider, self._held, self._end = None, [], None
 
 
-async def make_memo(operation: Operation[Any]) -> MemoMade:
-    """Compute a value that the code asks for. Raises nothing but cancellation."""
+async def callback_of(driver: CallingDriver, operation: Operation[Any]) -> Callback | None:
+    """Return the callback that an operation tells, with a token that is stored; null for one that is none."""
+    fact = operation.wanted.fact
+    if not isinstance(fact, AskWait):
+        return None
+
+    def outcome() -> Signal | None:
+        raise ConfigError(f"{fact.place}: the answer is what run.callback returns, once it is awaited")
+
+    issued = CallbackIssued(step=0, call_id=fact.place, wait_id=fact.place, sha256="")
+    return Callback(await issue_token(driver, issued), driver.host.public_url, outcome)
+
+
+async def make_memo(operation: Operation[Any], callback: Callback | None = None) -> MemoMade:
+    """Compute a value that the code asks for, or tell a callback. Raises nothing but cancellation."""
     place, name = operation.place, operation.asked.name
-    make: Callable[[], Any | Awaitable[Any]] | None = operation.wanted.make
+    make: Callable[..., Any] | None = operation.wanted.make
     assert make is not None  # noqa: S101 - what makes it a memo
     try:
-        value = as_json(await call_function(make))
+        if callback is None:
+            value = as_json(await call_function(make))
+        else:
+            value = await call_function(make, callback)
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
             raise
         logger.info("memo %s failed", place, exc_info=True)
         why = f"it cannot be stored as JSON: {error}" if isinstance(error, NotJson) else in_a_line(error)
         return MemoMade(step=0, call_id=place, name=name, error=bounded(why))
-    return MemoMade(step=0, call_id=place, name=name, value=value)
+    return MemoMade(step=0, call_id=place, name=name, value=value if callback is None else None)

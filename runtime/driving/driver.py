@@ -77,7 +77,7 @@ from ..shared.log_ids import at_work, done_with
 from . import hydration
 from .cancellation import is_being_cancelled, shielded
 from .children import ChildRuns
-from .code import Code, make_memo
+from .code import Code, callback_of, make_memo
 from .host import Ending, Host, Posted
 from .late_calls import Late, is_unsettled
 from .model_call import call_model
@@ -551,7 +551,7 @@ class Driver:
         if isinstance(effect, RunPlace):
             await self.children.run_place(operation)
         else:
-            self.post(await make_memo(operation))
+            self.post(await make_memo(operation, await callback_of(self, operation)))
 
     def _post_time(self, effect: WaitUntil | AwaitTimer | Expire) -> None:
         match effect:

@@ -362,14 +362,10 @@ class _Attempt:
 
     async def issue(self, wait_id: str, until: float | None) -> str:
         """Return a token of a callback, once it is stored: an answer may come as soon as the call tells it."""
-        run, secret = self._driver.state.run, new_secret()
-        sha256 = callback_digest(run, secret)
-        await self._driver.submit(
-            CallbackIssued(
-                step=self._step, call_id=self._call_id, wait_id=wait_id, sha256=sha256, until=until
-            )
+        issued = CallbackIssued(
+            step=self._step, call_id=self._call_id, wait_id=wait_id, sha256="", until=until
         )
-        return callback_token(run, self._driver.state.head.rev, secret)
+        return await issue_token(self._driver, issued)
 
     def run_child(self, runnable: Runnable[Any], content: Content, options: ChildOptions) -> Awaitable[str]:
         hidden = ChildOptions(self._veil.hide(options.user), self._veil.hide(options.metadata))
@@ -379,6 +375,13 @@ class _Attempt:
         if self._children is None:
             self._children = self._driver.children.of_call(self._call_id)
         return self._children
+
+
+async def issue_token(driver: CallingDriver, issued: CallbackIssued) -> str:
+    """Return a new token of a callback, once its SHA-256 is stored with `issued`, which lacks it."""
+    run, secret = driver.state.run, new_secret()
+    await driver.submit(msgspec.structs.replace(issued, sha256=callback_digest(run, secret)))
+    return callback_token(run, driver.state.head.rev, secret)
 
 
 def _drop(_: Event) -> None:

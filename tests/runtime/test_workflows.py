@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from foldlog.eventlog import AgentConfigError, ConfigError, OperationFailed, RunFailed
-from foldlog.runtime import Agent, ToolFailed, WorkflowRun, tool, workflow
+from foldlog.runtime import Agent, Callback, ToolFailed, WorkflowRun, tool, workflow
 
 from tests.runtime.conftest import Place, says
 
@@ -64,6 +64,43 @@ async def test_the_code_begins_again_after_every_commit_and_does_nothing_twice(
     await run.signal("paid", {"eur": 3})
     assert (await run.result(timeout_s=30)).output == "17 ['paid 1', 'paid 2'] 0 {'eur': 3} 7"
     assert sorted(DONE) == ["find 17", "pay 1", "pay 2"]
+
+
+async def test_a_callback_is_told_once_and_its_answer_goes_on(place: Place) -> None:
+    told: list[str] = []
+
+    @workflow
+    async def scan(run: WorkflowRun, name: str) -> str:
+        answer = await run.callback("scan", lambda callback: told.append(callback.token), timeout_s=3600)
+        again = await run.callback("scan", lambda _: None, timeout_s=0)
+        return f"{name}: {answer.data if answer else None} {again}"
+
+    await place.open(scan)
+    run = await place.start(scan, "letter")
+    await run_is_parked(run)
+    (token,) = told
+    await place.runtime.answer_callback(token, {"pages": 3}, by="scanner")
+    assert (await run.result(timeout_s=30)).output == "letter: {'pages': 3} None"
+    assert len(told) == 1
+    assert token not in repr([event async for event in run.stream(detailed=True)])
+
+
+async def test_a_callback_that_cannot_be_told_fails(cheap: Place) -> None:
+    def refuse_it(callback: Callback) -> None:
+        raise OSError("no route")
+
+    @workflow(name="untold")
+    async def untold(run: WorkflowRun) -> str:
+        try:
+            await run.callback("scan", refuse_it)
+        except OperationFailed as error:
+            return f"{error.place} {error.status} {error.reason}"
+        return ""
+
+    await cheap.open(untold)
+    assert (await (await cheap.start(untold, "")).result(timeout_s=30)).output == (
+        "scan#0 error OSError: no route"
+    )
 
 
 async def test_a_run_of_an_agent_is_a_child_and_its_output_goes_on(place: Place, script: Any) -> None:
@@ -129,6 +166,11 @@ async def run_is(run: Any, reason: str) -> None:
     async for event in run.stream(detailed=True):
         if event.type == "status" and (event.status, event.reason) == ("paused", reason):
             break
+    await run_is_parked(run)
+
+
+async def run_is_parked(run: Any) -> None:
+    """Wait until the run is parked."""
     for _ in range(500):
         if (await run.state()).parked is not None:
             return

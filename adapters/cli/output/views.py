@@ -464,7 +464,8 @@ def engine_row(event: Event) -> tuple[str, str] | None:  # noqa: C901, PLR0912 -
             count = len(event.items) if isinstance(event.items, list) else 0
             return "knowledge", f"{count} pieces match the input"
         case Memoized():
-            return "memo", f"{one_line(event.name)} is stored"
+            told = f"failed: {one_line(event.error)}" if event.error else "is stored"
+            return "memo", f"{one_line(event.name)} {told}"
         case Evaluated():
             told = shown(event.value) if event.error is None else one_line(event.error)
             return "evaluated", f"{one_line(event.name)}: {told}"

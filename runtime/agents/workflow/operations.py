@@ -36,7 +36,7 @@ FOREIGN = (
 
 
 class Wanted:
-    """What makes an operation, besides its identity: one of the fields, by its kind."""
+    """What makes an operation, besides its identity: one of the fields, by its kind; a callback has two."""
 
     __slots__ = ("fact", "make", "options", "runnable", "text")
 
@@ -47,7 +47,7 @@ class Wanted:
         runnable: Runnable[Any] | None = None,
         text: str = "",
         options: ChildOptions | None = None,
-        make: Callable[[], Any] | None = None,
+        make: Callable[..., Any] | None = None,
     ) -> None:
         self.fact, self.runnable, self.text, self.options, self.make = fact, runnable, text, options, make
 

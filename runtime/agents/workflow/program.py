@@ -100,7 +100,7 @@ class Program:
 
     @property
     def wanted(self) -> Mapping[str, Operation[Any]]:
-        """The children and values that the code waits for, by place."""
+        """The children, values and callbacks that the code waits for, by place."""
         return self._wanted
 
     # --- for the driver -----------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class Program:
             self._check_end()
         facts, self._new = tuple(self._new), []
         started = {*flow.children.values()}
-        idle = not any(place not in started for place in self._wanted)
+        idle = not any(place not in started and not _is_told(state, place) for place in self._wanted)
         return Progress(facts, self._end, idle)
 
     def close(self) -> None:
@@ -217,7 +217,8 @@ class Program:
             if len(flow.asked) + len(self._fresh) > self._max:
                 message = f"the workflow asks for more than {self._max:,} operations (operations_max)"
                 self._end = Ending(error_type="operations_max", message=message)
-        if operation.wanted.fact is None and place not in flow.ended:
+        has_effect = operation.wanted.fact is None or operation.wanted.make is not None
+        if has_effect and place not in flow.ended:
             self._wanted[place] = operation
         self._waiting[place], self._operations[place] = waiting, operation
         return None
@@ -350,6 +351,10 @@ class Program:
         if not self._end.error_type and self._unawaited:
             named = ", ".join(dict.fromkeys(each.place for each in self._unawaited.values()))
             self._end = Ending(error_type="workflow_failed", message=f"never awaited: {named}")
+
+
+def _is_told(state: RunState, place: str) -> bool:
+    return place in state.calls and bool(state.calls[place].memos)
 
 
 def described_new(operation: Operation[Any]) -> str:

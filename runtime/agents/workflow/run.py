@@ -7,11 +7,12 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
-from ....eventlog.errors import ConfigError
+from ....eventlog.errors import ConfigError, OperationFailed
 from ....eventlog.events import WaitKind
 from ....eventlog.names import digest_of
 from ....projections.flow_state import Asked, Ended, OperationKind
@@ -22,7 +23,7 @@ from ...ports.json_schema import check_output_schema
 from ...ports.json_values import NotJson, as_json
 from ...ports.runnable import Runnable, is_runnable
 from ...ports.tools import SIGNAL_NAME, Answer, Signal, Tool, ToolFunction
-from ...tools.context import ChildOptions
+from ...tools.context import Callback, ChildOptions
 from .operations import Gather, Operation, Wanted, output_of, result_of
 from .program import Program
 
@@ -162,7 +163,7 @@ class WorkflowRun:
     ) -> Operation[None]:
         """Wait for a time, or until an aware `datetime`, without a worker."""
         after_s = seconds + 60 * minutes + 3_600 * hours + 86_400 * days
-        return self._wait("sleep", "", after_s, until, None, lambda _: None)
+        return self._wait("sleep", "", after_s, until, None, _nothing)
 
     def wait_for(
         self, name: str, *, schema: Mapping[str, Any] | None = None, timeout_s: float | None = None
@@ -176,6 +177,30 @@ class WorkflowRun:
             raise ConfigError(f"a signal is named by letters, digits, '.', '_' and '-', not {name!r:.60}")
         form = None if schema is None else self._schema(schema)
         return self._wait("signal", name, timeout_s, None, form, _signal)
+
+    def callback(
+        self,
+        name: str,
+        tell: Callable[[Callback], Any],
+        *,
+        schema: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> Operation[Signal | None]:
+        """Wait for the answer to a callback; await it, or null if none came in time.
+
+        `tell` gives the callback's `url` or `token` to another system, and may be async. It is called once the wait is
+        stored, and again with a further token if the worker dies before it has returned; all tokens are valid until
+        one is used. If it raises, so does the operation: `OperationFailed`. Once the answer is there, a `tell` that
+        still runs is cancelled. `schema` as for `wait_for`.
+        """
+        if not SIGNAL_NAME.fullmatch(str(name)):
+            raise ConfigError(f"a callback is named by letters, digits, '.', '_' and '-', not {name!r:.60}")
+        if not callable(tell):
+            raise ConfigError(
+                f"callback {name!r} takes a function that tells another system its URL, not {tell!r:.60}"
+            )
+        form = None if schema is None else self._schema(schema)
+        return self._wait("callback", name, timeout_s, None, form, _answered, tell)
 
     def memo(self, name: str, make: Callable[[], T | Awaitable[T]]) -> Operation[T]:
         """Compute a value once; await it. `make` may be async, and is the place for input and output without a tool.
@@ -241,7 +266,8 @@ class WorkflowRun:
         after_s: float | None,
         until: datetime | None,
         form: dict[str, Any] | None,
-        convert: Callable[[Ended], T],
+        convert: Callable[[str, Ended], T],
+        tell: Callable[[Callback], Any] | None = None,
     ) -> Operation[T]:
         place = self._place(name or kind)
         if until is not None and getattr(until, "tzinfo", None) is None:
@@ -251,7 +277,8 @@ class WorkflowRun:
         at = until.timestamp() if until is not None else None
         digest = request_digest(after_s if at is None else None, at, form)
         fact = AskWait(place=place, kind=kind, name=name, until=at, after_s=after_s, form=form, asked=digest)
-        return self._operation(place, kind, name, digest, Wanted(fact=fact), convert)
+        wanted = Wanted(fact=fact, make=tell)
+        return self._operation(place, kind, name, digest, wanted, partial(convert, place))
 
     def _gathered(self, name: str, branches: tuple[Branch, ...], *, is_race: bool) -> Gather:
         place = self._place(name)
@@ -297,7 +324,17 @@ def _coroutine(code: Any, branch: Any, name: str) -> Coroutine[Any, Any, Any]:
     )
 
 
-def _signal(ended: Ended) -> Signal | None:
+def _nothing(_place: str, _ended: Ended) -> None:
+    """Return what a wait for a time comes to."""
+
+
+def _answered(place: str, ended: Ended) -> Signal | None:
+    if ended.status == "cancelled":  # only a callback that could not be told ends like this for the code
+        raise OperationFailed(place, "error", ended.error)
+    return _signal(place, ended)
+
+
+def _signal(_place: str, ended: Ended) -> Signal | None:
     if ended.status != "received":
         return None
     return Signal(data=ended.value, key=ended.key, by=ended.by, at=ended.sent_at)

@@ -34,7 +34,7 @@ class Decider(Protocol):
 
     @property
     def wanted(self) -> Mapping[str, Operation[Any]]:
-        """The children and values that it waits for, by place."""
+        """The children, values and callbacks that it waits for, by place."""
         ...
 
     def go_on(self, state: RunState) -> Progress:

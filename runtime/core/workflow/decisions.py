@@ -80,10 +80,27 @@ def diverged(turn: Turn, found: CodeDiverged) -> None:
 
 
 def memo_made(turn: Turn, made: MemoMade) -> None:
-    """Store a value that the code of the workflow computed. Idempotent: a stored value is never replaced."""
-    flow = turn.state.flow
-    if flow is not None and made.call_id not in flow.ended:
-        turn.add(Memoized(tool_call_id=made.call_id, name=made.name, value=made.value, error=made.error))
+    """Store a value that the code of the workflow computed, or that a callback is told or could not be told.
+
+    Idempotent: a stored value is never replaced.
+    """
+    flow, call = turn.state.flow, turn.state.calls.get(made.call_id)
+    if flow is None or made.call_id in flow.ended or (call is not None and not is_to_tell(call)):
+        return
+    turn.add(Memoized(tool_call_id=made.call_id, name=made.name, value=made.value, error=made.error))
+    if call is not None and made.error:
+        waits.cancel(turn, call)
+
+
+def is_own(state: RunState, made: MemoMade) -> bool:
+    """Return whether the workflow itself made it, and not one of its tool calls."""
+    call = state.calls.get(made.call_id)
+    return state.flow is not None and (call is None or call.kind != "tool")
+
+
+def is_to_tell(call: CallState) -> bool:
+    """Return whether this is a callback whose token was not told yet."""
+    return call.kind == "callback" and call.open_wait is not None and not call.memos
 
 
 def _call(turn: Turn, fact: AskTool) -> None:
@@ -171,4 +188,4 @@ def _park(turn: Turn) -> None:
 
 
 def _waits(turn: Turn, call: CallState) -> bool:
-    return call.open_wait is not None or awaits_approval(turn, call)
+    return (call.open_wait is not None and not is_to_tell(call)) or awaits_approval(turn, call)
