@@ -55,6 +55,7 @@ from .forks.fork import (
     read_origin,
     same_fork,
     submission,
+    with_content,
 )
 from .forks.plan import ForkPlan, plan_of
 from .forks.storage import store as store_fork
@@ -335,7 +336,7 @@ class Runtime(Generic[DepsT_co]):
         *,
         at: int,
         model: str | None = None,
-        input: str | None = None,  # noqa: A002 - the word of the field
+        input: Content | None = None,  # noqa: A002 - the word of the field
         tools: ForkTools = "ask",
         archive: StoredRuns | None = None,
     ) -> ForkPlan:
@@ -345,7 +346,7 @@ class Runtime(Generic[DepsT_co]):
         """
         archive = archive or await self._copy_of(run_id)
         origin = await self._origin(run_id, at, archive)
-        options = ForkOptions(model=model, input=input, tools=tools)
+        options, _ = with_content(ForkOptions(model=model, tools=tools), origin, self.registry, input)
         shared = opening(origin, options, submission(origin, options), "fork", self.log.clock.now())
         return plan_of(origin, options, shared)
 
@@ -355,7 +356,7 @@ class Runtime(Generic[DepsT_co]):
         *,
         at: int,
         model: str | None = None,
-        input: str | None = None,  # noqa: A002 - the word of the field
+        input: Content | None = None,  # noqa: A002 - the word of the field
         tools: ForkTools = "ask",
         executor: str = "local",
         agent: Runnable[OutputT, DepsT_co] | None = None,
@@ -366,8 +367,9 @@ class Runtime(Generic[DepsT_co]):
         """Start a new root run that shares the history of a run up to revision `at` and goes on live from there.
 
         Any run can be forked, over or not, even a child or a fork, at any revision. Nodes of a swarm or loop that are
-        over there are kept, others go on where they were. `input` reaches the model with the next step, or replaces the
-        run's input if no step or node had begun. `model` is called from there on, by all agents of a swarm or loop.
+        over there are kept, others go on where they were. `input`, a text or content as for `start`, reaches the model
+        with the next step, or replaces the run's input if no step or node had begun. `model` is called from there on,
+        by all agents of a swarm or loop.
         `tools` is the policy for tool calls: `run` runs them; `ask` requests an approval for those whose tool is not
         pure; `replay` uses the result that the run has after `at` for the same tool and arguments, each once, and
         requests an approval for the others. Approvals given after `at`, or to a call without its result there, do not
@@ -382,7 +384,8 @@ class Runtime(Generic[DepsT_co]):
         archive = archive or await self._copy_of(run_id)
         origin = await self._origin(run_id, at, archive)
         cause = trigger or Trigger(kind="api")
-        options = ForkOptions(model=model, input=input, tools=tools, executor=executor, trigger=cause)
+        options = ForkOptions(model=model, tools=tools, executor=executor, trigger=cause)
+        options, content = with_content(options, origin, self.registry, input)
         submitted = submission(origin, options)
         given = agent or self._member(origin.run.path.rpartition("/")[2])
         now = self.log.clock.now()
@@ -394,6 +397,8 @@ class Runtime(Generic[DepsT_co]):
             await check_there(self.log, place)
         shared = opening(origin, options, submitted, subject.id, now)
         artifacts = archive.artifacts if archive is not None else None
+        if content is not None:
+            await content.store(self.log, subject.root)
         lease_s = self._host.lease_s
         is_new = not place.stored and await store_fork(self.log, subject, shared, lease_s, artifacts)
         if not is_new:

@@ -13,6 +13,10 @@ AgentPath = Annotated[
     str, typer.Argument(metavar="MODULE:AGENT", help="An agent, or a registry (with --agent NAME).")
 ]
 AgentName = Annotated[str | None, typer.Option(metavar="NAME", help="Agent of a registry.")]
+Files = Annotated[
+    list[str] | None,
+    typer.Option("--file", metavar="PATH", help="File or HTTP address to send after the text. Repeatable."),
+]
 ScriptInput = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Input of the run; default: the script's own `input`.")
 ]

@@ -42,6 +42,7 @@ from ...runtime import Executor, Registry
 from ...runtime.driving.host import Host
 from ...runtime.executors.installed import ExecutorFactory, executor_factory
 from ...runtime.ports.executor import require
+from ...runtime.ports.files import Content
 from ...runtime.ports.runnable import Runnable, all_members
 from ..canonical.canonical import Boundary, canonical
 from ..canonical.structure import Ignored
@@ -171,7 +172,7 @@ class ParityOptions(TypedDict, total=False):
 
 async def assert_parity(
     runnable: Runnable[Any],
-    input: str | None = None,  # noqa: A002 - as in `start`
+    input: Content | None = None,  # noqa: A002 - as in `start`
     *,
     script: ScriptLike,
     **options: Unpack[ParityOptions],
@@ -185,7 +186,7 @@ async def assert_parity(
 
 async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are named at the call
     runnable: Runnable[Any],
-    input: str | None = None,  # noqa: A002 - as in `start`
+    input: Content | None = None,  # noqa: A002 - as in `start`
     *,
     script: ScriptLike,
     executors: Sequence[ExecutorLike] = ("local", "durable"),
@@ -202,7 +203,7 @@ async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are na
 ) -> ParityReport:
     """Run an agent on each executor with the model of `script`, and compare the traces.
 
-    - `input` may be in the script instead.
+    - `input` is a text, a `File`, or a list of both; a text may be in the script instead.
     - `executors`: names (entry points `foldlog.executors`) or factories that take a `Host`; the first is the reference.
     - `faults`: text (`crash@20,lost-ack@7,duplicate`) or faults of `foldlog.eventlog.faults`, for the log of the worker
       that serves the durable side; if it dies, another one takes over.
@@ -236,7 +237,7 @@ async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are na
 @contextlib.contextmanager
 def staged(
     runnable: Runnable[Any],
-    input: str,  # noqa: A002 - as in `start`
+    input: Content,  # noqa: A002 - as in `start`
     script: Script,
     *,
     log: Log | None,

@@ -33,6 +33,7 @@ from ...runtime.driving.host import Host
 from ...runtime.executors.installed import ExecutorFactory
 from ...runtime.journal.journal import Journal, following
 from ...runtime.journal.timers import wakeup_for
+from ...runtime.ports.files import Content
 from ...runtime.ports.runnable import Runnable
 from ..traces.trace import Trace, find_run, load_trace
 from .casts import CountedRegistry, Starts, ToolStarts
@@ -54,7 +55,7 @@ class ForkOf(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     at: int
     tools: ForkTools = "ask"
-    input: str | None = None
+    input: Content | None = None
 
 
 class RecordingEnd(Protocol):
@@ -81,7 +82,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     agent: Runnable[Any]
-    input: str
+    input: Content
     registry: Callable[[OnModelCall], Registry]
     log: Log
     messages: tuple[dict[str, Any], ...] = ()

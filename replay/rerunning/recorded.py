@@ -41,7 +41,7 @@ from ...eventlog.files import read_regular
 from ...eventlog.memory import MemoryLog
 from ...eventlog.names import new_run_id, run_subject
 from ...eventlog.ports import Log
-from ...projections.call_texts import PARTIAL
+from ...projections.call_texts import PARTIAL, parts_in
 from ...projections.messages import Message, canonical_json, chain
 from ...runtime import Agent, Registry
 from ...runtime.agents.config import python_tool_names
@@ -378,7 +378,7 @@ class RecordedTool:
     async def _run(self, child_run: str, context: Any) -> None:
         child = self._recording.submitted[child_run]
         with contextlib.suppress(ToolFailed):  # the tool's reaction is recorded
-            await context.run(self._recording.runnable(child), child.input)
+            await context.run(self._recording.runnable(child), list(child.parts) or child.input)
 
     def _returned(self, result: ToolResult, context: Any) -> Any:
         if PARTIAL in result.metadata:
@@ -386,7 +386,7 @@ class RecordedTool:
         evidence = result.metadata.get("evidence", ())
         context.evidence += [msgspec.convert(each, ArtifactRef) for each in evidence]
         if result.success or "postcondition" in result.metadata:  # a postcondition reports its own failure
-            return result.result
+            return list(parts_in(result.result)) if result.in_parts else result.result
         status = result.metadata.get("status")
         if status == "timed_out":
             late = ToolTimedOut(0.0)
@@ -519,6 +519,7 @@ class RecordedRegistry(Registry):
             agents[agent.name] = recorded(agent, recording.values)
         super().__init__(agents=agents.values())
         self._recording, self._strict = recording, strict
+        self.files_elsewhere = recording.files
         self._again = again or Again(RunMatcher(recording))
         self._model: ModelProvider = RecordedProvider(recording, strict=strict, again=again)
         if called is not None:
@@ -603,7 +604,8 @@ async def rerun(
     `agent` replaces the recorded agent of its name; its tools are still recorded ones. With `strict`, a request or call
     that differs fails the run, and its `error` names the difference. `executor` is `local` or `durable`. `log` defaults
     to a new `MemoryLog`. A fork begins with its shared history. An unfinished or cancelled run is repeated as far as
-    its recording goes; its trace has no end.
+    its recording goes; its trace has no end. Files keep their digests; the log gets none of
+    their bytes, which nothing reads.
 
     Raises `ConfigError` for an incomplete trace.
     """
@@ -620,7 +622,7 @@ async def rerun(
     again = Again(places, end)
     case = Case(
         agent=runnable,
-        input=root.input,
+        input=list(root.parts) or root.input,
         registry=lambda called: RecordedRegistry(recording, agent, strict=strict, called=called, again=again),
         log=log,
         messages=tuple(root.messages),

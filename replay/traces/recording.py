@@ -48,6 +48,7 @@ from ...eventlog.events import (
 )
 from ...eventlog.names import child_run_id
 from ...projections.call_texts import made_file
+from ...projections.content_files import files_in
 from ...projections.fold import apply
 from ...projections.messages import canonical_json
 from ...projections.run_state import RunState
@@ -152,6 +153,10 @@ class Recording:
         self.runs: dict[str, RecordedRun] = {}
         self.submitted: dict[str, Submitted] = {}
         self.values: Values = {}
+        self.files = frozenset(
+            file.artifact for event in trace.events for file in files_in(event) if file.artifact
+        )
+        """The artifacts of all files of the family."""
         self.tools: dict[str, tuple[ToolSpec, ...]] = {}
         self.hydrated: dict[str, MemoryHydrated] = {}
         self.found: dict[str, KnowledgeFound] = {}

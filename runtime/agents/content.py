@@ -68,7 +68,7 @@ def read_content(
         parts=own.parts,
         messages=[_message(given, found) for given, found in before],
         data={artifact: data for each in every for artifact, data in each.data.items()},
-        known=tuple(dict.fromkeys(artifact for each in every for artifact in each.known)),
+        known=_to_check(registry, every),
     )
 
 
@@ -105,7 +105,13 @@ def read_message(registry: Registry, rules: Rules, content: Content) -> GivenCon
     files = files_of(found.parts)
     check_total({file.artifact: file.bytes for file in files if file.artifact}, rules.files)
     capabilities.check_files(registry.provider, known, files)
-    return GivenContent(found.text, found.parts, data=found.data, known=found.known)
+    return GivenContent(found.text, found.parts, data=found.data, known=_to_check(registry, [found]))
+
+
+def _to_check(registry: Registry, every: Iterable[Held]) -> tuple[str, ...]:
+    """Return the named artifacts that the log has to have, each once."""
+    named = dict.fromkeys(artifact for each in every for artifact in each.known)
+    return tuple(artifact for artifact in named if artifact not in registry.files_elsewhere)
 
 
 def _has_parts(message: object) -> bool:

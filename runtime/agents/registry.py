@@ -13,6 +13,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
 from decimal import Decimal
 from pathlib import Path
@@ -58,6 +59,9 @@ class Registry(Generic[DepsT_co]):
 
     Raises `ConfigError` for duplicate names, and for values of any other type.
     """
+
+    files_elsewhere: AbstractSet[str] = frozenset()
+    """Artifacts that messages may name although this log lacks them: nothing reads their bytes here."""
 
     def __init__(  # noqa: PLR0913 - its parts
         self,

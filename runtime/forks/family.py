@@ -28,6 +28,7 @@ from ...eventlog.events import (
 )
 from ...eventlog.names import child_run_id
 from ...eventlog.ports import Subject
+from ..core.commands import Inject
 from ..core.lineage import link_to, node_place
 from ..core.submission import with_model
 from ..core.turn import Turn
@@ -104,7 +105,7 @@ Opening = dict[str, Shared]
 
 
 def share(
-    family: Family, at: int, submitted: Submitted, run: str, now: float, message: str | None = None
+    family: Family, at: int, submitted: Submitted, run: str, now: float, message: Inject | None = None
 ) -> Opening:
     """Return everything that opens the fork `run` of the family's first run, which `submitted` begins.
 
@@ -167,7 +168,7 @@ class _Sharing:
         return msgspec.structs.replace(target, children=children)
 
     def open(
-        self, was: Ancestor, at: int, submitted: Submitted, target: ForkTarget, message: str | None = None
+        self, was: Ancestor, at: int, submitted: Submitted, target: ForkTarget, message: Inject | None = None
     ) -> None:
         """Share a run that goes on in the fork, and the runs below it that belong to its history."""
         _check(was, at)

@@ -7,6 +7,7 @@ its own; `submitted.fork` says where it came from. The original is read from a l
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -14,15 +15,21 @@ from ...eventlog.commits import Chain
 from ...eventlog.errors import ConfigError, RunNotFound
 from ...eventlog.events import ForkLink, ForkTools, Submitted, Trigger
 from ...eventlog.offload import restore
+from ...eventlog.parts import Part
 from ...eventlog.ports import Artifacts, FamilyArtifacts, Log, Selector, Stored, Subject
 from ...eventlog.ports import Family as FamilyOf
 from ...projections.fold import apply
 from ...projections.messages import canonical_json, sha256_hex
 from ...projections.run_state import RunState
+from ..agents.content import GivenContent, read_content, read_message
 from ..agents.kinds import runnable_of
+from ..agents.registry import Registry
+from ..core.commands import Inject
 from ..core.lineage import given_model, with_model
+from ..core.rules import rules_of
 from ..core.submission import check_text, check_trigger, uncounted, with_text
 from ..ports.archives import StoredRuns
+from ..ports.files import Content
 from .family import Ancestor, Ancestors, Opening, share
 from .history import check, has_begun
 from .nodes import has_node
@@ -62,6 +69,8 @@ class ForkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str | None = None
     input: str | None = None
+    parts: tuple[Part, ...] = ()
+    """The whole input, if it is more than one text."""
     tools: ForkTools = "ask"
     executor: str = "local"
     trigger: Trigger = Trigger(kind="api")
@@ -141,11 +150,7 @@ def submission(origin: Origin, options: ForkOptions) -> Submitted:
     """
     before = origin.submitted
     _check_options(origin, options)
-    config = (
-        dict(before.config)
-        if options.model is None
-        else with_model(before.kind, before.config, options.model)
-    )
+    config = _config(before, options.model)
     runnable_of(before.kind, config)
     link = ForkLink(
         run=origin.run.subject.id,
@@ -156,8 +161,9 @@ def submission(origin: Origin, options: ForkOptions) -> Submitted:
         tools=options.tools,
         model=options.model or given_model(before),
     )
-    text = options.input if options.input is not None and not _begun(origin) else before.input
-    parts = list(with_text(before, text))
+    text, parts = before.input, list(before.parts)
+    if options.input is not None and not _begun(origin):
+        text, parts = options.input, list(options.parts or with_text(before, options.input))
     what = {
         "config": config,
         "input": [text, options.input],
@@ -167,6 +173,8 @@ def submission(origin: Origin, options: ForkOptions) -> Submitted:
     }
     if parts:
         what["parts"] = msgspec.to_builtins(parts)
+    if options.parts:
+        what["input_parts"] = msgspec.to_builtins(options.parts)
     return msgspec.structs.replace(
         before,
         config=config,
@@ -185,6 +193,26 @@ def submission(origin: Origin, options: ForkOptions) -> Submitted:
     )
 
 
+def _config(before: Submitted, model: str | None) -> dict[str, Any]:
+    return dict(before.config) if model is None else with_model(before.kind, before.config, model)
+
+
+def with_content(
+    options: ForkOptions, origin: Origin, registry: Registry, content: Content | None
+) -> tuple[ForkOptions, GivenContent | None]:
+    """Return the options with this input, and the content to store for it if it has files. Raises `ConfigError`."""
+    if content is None or isinstance(content, str):
+        return msgspec.structs.replace(options, input=content), None
+    before = origin.submitted
+    config = _config(before, options.model)
+    given = (
+        read_message(registry, rules_of(config), content)
+        if before.kind == "agent"
+        else read_content(registry, runnable_of(before.kind, config), content)
+    )
+    return msgspec.structs.replace(options, input=given.text, parts=given.parts), given
+
+
 def _trigger(before: Submitted, given: Trigger) -> Trigger:
     """Return the fork's trigger; a request that is not named is the original's."""
     check_trigger(given)
@@ -199,7 +227,7 @@ def _check_options(origin: Origin, options: ForkOptions) -> None:
     if options.input is None:
         return
     check_text("the input of a fork", options.input)
-    if options.input == "":
+    if not (options.input or options.parts):
         raise ConfigError("the input of a fork must not be empty")
     kind = origin.submitted.kind
     if kind != "agent" and _begun(origin):
@@ -224,7 +252,9 @@ def replaces_input(origin: Origin, options: ForkOptions) -> bool:
 
 def opening(origin: Origin, options: ForkOptions, submitted: Submitted, run: str, now: float) -> Opening:
     """Return the runs that the fork opens with, under its id. Raises `ConfigError`."""
-    message = None if replaces_input(origin, options) else options.input
+    message = None
+    if options.input is not None and not replaces_input(origin, options):
+        message = Inject(options.input, options.parts)
     return share(origin.family, origin.at, submitted, run, now, message)
 
 
@@ -246,4 +276,5 @@ __all__ = [
     "replaces_input",
     "same_fork",
     "submission",
+    "with_content",
 ]

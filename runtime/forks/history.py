@@ -52,6 +52,7 @@ from ...eventlog.events import (
 )
 from ...projections.run_state import CallState, RunState
 from ..core.approvals import request_approval
+from ..core.commands import Inject
 from ..core.rules import rules_of_run
 from ..core.tool_calls import approval_needed
 from ..core.turn import Turn
@@ -104,7 +105,7 @@ def take_over(
     submitted: Submitted,
     target: ForkTarget,
     now: float,
-    message: str | None = None,
+    message: Inject | None = None,
 ) -> Turn:
     """Return the turn that opens a fork: the events it shares with `history` up to revision `at`, folded.
 
@@ -115,7 +116,7 @@ def take_over(
         turn.add(*results_behind(history, at))
     _Copy(history, at, target).fill(turn)
     if message is not None:
-        turn.add(MessageQueued(content=message))
+        turn.add(MessageQueued(content=message.content, parts=list(message.parts)))
     return turn
 
 

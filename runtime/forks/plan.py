@@ -19,6 +19,7 @@ from ...eventlog.events import (
     ToolEffect,
     is_by_provider,
 )
+from ...eventlog.parts import FilePart, files_of
 from ...projections.fold import apply
 from ...projections.run_state import CallState, RunState
 from ..core.commands import Claim, ToolsResolved
@@ -69,11 +70,12 @@ class ForkPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of a fork, before it starts. `run` has `status` and `revisions`; the fork leaves it after `revision`.
 
     `shared` events are copied, with `steps` completed steps and the tokens of `usage`, including those of the runs
-    below (`nodes`). `input` is the fork's own: it replaces the run's input if nothing can have read that
-    (`replaces_input`), else it is a message for the next step. `first` is what happens first: the preparation, a model
-    call (of step `step`), the `open` calls, the `nodes` of a swarm or loop, or the end of the run. `open` are the calls
-    of the rounds open there; `behind` those made later, also in runs below, each with what happens to the same call in
-    the fork. `tools` is the policy. `model` and `model_was` are empty for a swarm or loop that keeps its models.
+    below (`nodes`). `input` is the fork's own, with its `files`: it replaces the run's input if nothing can have
+    read that (`replaces_input`), else it is a message for the next step. `first` is what happens first: the
+    preparation, a model call (of step `step`), the `open` calls, the `nodes` of a swarm or loop, or the end of the
+    run. `open` are the calls of the rounds open there; `behind` those made later, also in runs below, each with
+    what happens to the same call in the fork. `tools` is the policy. `model` and `model_was` are empty for a swarm
+    or loop that keeps its models.
     """
 
     run: str
@@ -86,6 +88,7 @@ class ForkPlan(msgspec.Struct, frozen=True, kw_only=True):
     model_was: str
     tools: ForkTools
     input: str | None
+    files: tuple[FilePart, ...]
     replaces_input: bool
     shared: int
     steps: int
@@ -114,6 +117,7 @@ def plan_of(origin: Origin, options: ForkOptions, opening: Opening) -> ForkPlan:
         model_was=model,
         tools=options.tools,
         input=options.input,
+        files=tuple(files_of(options.parts)),
         replaces_input=replaces_input(origin, options),
         shared=sum(len(shared.turn.events) for shared in opening.values()),
         steps=sum(shared.turn.state.steps_completed for shared in opening.values()),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from ..exits import NO, OK
-from ..options import Detailed
+from ..options import Detailed, Files
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def fork(  # noqa: PLR0913 - the options
             metavar="TEXT", help="Message to add there; before the first step it replaces the run's input."
         ),
     ] = None,
+    file: Files = None,
     tools: Annotated[
         Literal["replay", "ask", "run"],
         typer.Option(help="Tool calls: take recorded results, ask before those that are not pure, or run."),
@@ -99,12 +100,14 @@ def fork(  # noqa: PLR0913 - the options
     it does first, and what happens to tool calls, then asks for confirmation. With --json but without --yes, it only
     prints the plan.
     """
+    from ..files import with_files
     from ..loading import check_executor
     from ..loops import run_async
     from ..output.watching import Watch
 
     check_executor(executor)
-    wish = {"at": at, "model": model, "input": input, "tools": tools}
+    content = with_files(input or "", file) if file else input
+    wish = {"at": at, "model": model, "input": content, "tools": tools}
     origin = _origin(what, run)
     how = Watch(json=json, detailed=detailed, wait=not no_wait)
     target = _Target(path, executor, run_id)
@@ -269,7 +272,7 @@ def _document(plan: ForkPlan) -> dict[str, Any]:
 
 
 def _show(screen: Screen, plan: ForkPlan) -> None:
-    from ..output.escaping import text_lines
+    from ..output.escaping import one_line, text_lines
 
     say = screen.say
     kind = "" if plan.kind == "agent" else f"{plan.kind} "
@@ -279,7 +282,8 @@ def _show(screen: Screen, plan: ForkPlan) -> None:
         say(("model    ", "dim"), f"{plan.model} instead of {plan.model_was or 'the models of its agents'}")
     if plan.input is not None:
         place = "instead of the run's input" if plan.replaces_input else "with the next step"
-        *before, last = text_lines(plan.input)
+        lines = text_lines(plan.input) if plan.input else []
+        *before, last = [*lines, *(one_line(str(file)) for file in plan.files)]
         screen.field("input", [*before, f"{last} ({place})"], _LABEL, data=False)
     say(("tools    ", "dim"), f"{plan.tools}: {_POLICIES[plan.tools]}")
     say(("first    ", "dim"), _first(plan))

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..options import AgentName, AgentPath, IgnoredUsage, Json, ScriptInput
+from ..options import AgentName, AgentPath, Files, IgnoredUsage, Json, ScriptInput
 from ..settings import Settings, settings_of
 from ..traces import ignored
 
 if TYPE_CHECKING:
     from ....replay.parity.parity import ParityReport
+    from ....runtime.ports.files import Content
 
 
 def parity(  # noqa: PLR0913 - the options
@@ -24,6 +25,7 @@ def parity(  # noqa: PLR0913 - the options
         typer.Option(metavar="FILE", help="The model's replies, in JSON. Repeatable."),
     ],
     input: ScriptInput = None,  # noqa: A002 - the word of the field
+    file: Files = None,
     agent: AgentName = None,
     executors: Annotated[
         str, typer.Option(metavar="NAMES", help="Two or more, comma-separated; the first is the reference.")
@@ -43,8 +45,10 @@ def parity(  # noqa: PLR0913 - the options
 
     Runs each script on each executor, on a log in memory, with the given faults. Exit 1 if they differ.
     """
+    from ..files import with_files
     from ..loops import run_async
 
+    content = with_files(input or "", file) if file else input
     options: dict[str, Any] = {
         "executors": tuple(filter(None, executors.split(","))),
         "faults": faults,
@@ -52,7 +56,7 @@ def parity(  # noqa: PLR0913 - the options
         "ignore": ignored(ignore),
         "timeout_s": timeout,
     }
-    return run_async(_parity(settings_of(context), path, agent, script, input, json=json, **options))
+    return run_async(_parity(settings_of(context), path, agent, script, content, json=json, **options))
 
 
 async def _parity(
@@ -60,7 +64,7 @@ async def _parity(
     path: str,
     name: str | None,
     scripts: list[Path],
-    question: str | None,
+    question: Content | None,
     *,
     json: bool,
     **options: Any,

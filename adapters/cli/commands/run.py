@@ -9,7 +9,7 @@ import typer
 
 from ..exits import OK
 from ..json_options import messages_option, metadata_option, settings_option
-from ..options import AgentName, AgentPath, Detailed, JsonLines
+from ..options import AgentName, AgentPath, Detailed, Files, JsonLines
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -48,10 +48,7 @@ def run(  # noqa: PLR0913 - the options
     messages: Annotated[
         str | None, typer.Option(metavar="FILE", help="JSON list of messages that precede the input.")
     ] = None,
-    file: Annotated[
-        list[str] | None,
-        typer.Option("--file", metavar="PATH", help="File or HTTP address to send after INPUT. Repeatable."),
-    ] = None,
+    file: Files = None,
     model: Annotated[
         str | None, typer.Option(metavar="PROVIDER:MODEL", help="Use this model instead of the agent's.")
     ] = None,

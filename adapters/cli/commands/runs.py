@@ -9,7 +9,7 @@ import typer
 
 from .. import bulk as bulk_options
 from ..exits import NO, OK
-from ..options import Detailed, Json, JsonLines
+from ..options import Detailed, Files, Json, JsonLines
 from ..settings import Settings, settings_of
 from . import listing
 from .prompts import prompt
@@ -171,12 +171,7 @@ def inject(
     run: RunId,
     message: Annotated[str, typer.Argument(metavar="MESSAGE", help="Text of the message.")],
     *,
-    file: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--file", metavar="PATH", help="File or HTTP address to send after MESSAGE. Repeatable."
-        ),
-    ] = None,
+    file: Files = None,
 ) -> int:
     """Queue a message for a run's next step."""
     from ..files import with_files
