@@ -221,11 +221,25 @@ ExecutedBy = Literal["", "provider"]
 """Who ran a tool: its own run, or the model's provider, within the reply (a native tool)."""
 
 
+class CallRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The rules that a step of a workflow adds to those of its tool.
+
+    `approval` is the kind of the approval that the call needs, empty for none. `attempts` and `timeout_s` replace those
+    of the tool, `postcondition` is added to that of the tool.
+    """
+
+    approval: Literal["", "tool", "compensation"] = ""
+    attempts: int | None = None
+    timeout_s: float | None = None
+    postcondition: list[dict[str, Json]] = []
+
+
 class ToolCall(EventFields, frozen=True, kw_only=True, tag="tool_call"):
     """The model called a tool. `raw_arguments` is the text of the arguments if it is not a JSON object, else null.
 
     `policy` is the ruling on the call, if the run's policy has conditions; others follow from the configuration.
-    `executed_by` is `provider` for a native tool: its result follows directly, in the commit of the reply.
+    `executed_by` is `provider` for a native tool: its result follows directly, in the commit of the reply. `rules` are
+    those of the step of a workflow that makes the call.
     """
 
     type: ClassVar[Literal["tool_call"]] = "tool_call"
@@ -235,6 +249,7 @@ class ToolCall(EventFields, frozen=True, kw_only=True, tag="tool_call"):
     injected_args: dict[str, Json] = {}
     policy: PolicyRuling | None = None
     executed_by: ExecutedBy = ""
+    rules: CallRules | None = None
 
 
 def is_by_provider(event: object) -> bool:
@@ -277,7 +292,7 @@ class ToolResult(EventFields, frozen=True, kw_only=True, tag="tool_result"):
     executed_by: ExecutedBy = ""
 
 
-REPLY_APPROVALS = frozenset({"tool", "policy"})
+REPLY_APPROVALS = frozenset({"tool", "policy", "compensation"})
 """Kinds of approval that release a call before it runs; they are in the commit of the model's reply (R10)."""
 QUESTION = "elicitation"
 """The kind of approval with which a running call asks a question; `arguments`: `name`, `message`, `schema` or null."""
@@ -865,6 +880,18 @@ class Marked(EventFields, frozen=True, kw_only=True, tag="marked"):
     value: Json
 
 
+class OperationSkipped(EventFields, frozen=True, kw_only=True, tag="operation_skipped"):
+    """A step of a workflow's table is not run: its condition is not met, or what it needs was skipped.
+
+    `failed`: it cannot be run, for a reference that leads nowhere or a condition that cannot be evaluated.
+    """
+
+    type: ClassVar[Literal["operation_skipped"]] = "operation_skipped"
+    place: str
+    why: str
+    failed: bool = False
+
+
 class Diverged(EventFields, frozen=True, kw_only=True, tag="diverged"):
     """The code of a workflow asks for something else than the log has of this place, so that the run is parked.
 
@@ -1321,6 +1348,7 @@ Engine = (
     | Memoized
     | Chosen
     | Marked
+    | OperationSkipped
     | Diverged
     | ResultRecorded
     | Parked

@@ -52,6 +52,8 @@ class FlowState(msgspec.Struct):
     """The operations without a branch of their own that lost a race, and the prefixes of the branches that lost."""
     marks: dict[str, Any] = {}
     """The values that the code got, by place."""
+    skipped: dict[str, Ended] = {}
+    """The steps of a table that are not run, by place. `status`: skipped, or failed; `error` says why."""
     children: dict[str, str] = {}
     """The place of each child run."""
     returned: dict[str, ChildReturned] = {}

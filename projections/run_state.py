@@ -10,6 +10,7 @@ from ..eventlog.commits import ORIGIN, Head
 from ..eventlog.events import (
     ApprovalRequested,
     ApprovalResolved,
+    CallRules,
     ChildReturned,
     Error,
     Evaluated,
@@ -108,6 +109,8 @@ class CallState(msgspec.Struct):
     injected_args: dict[str, Any] = {}
     policy: PolicyRuling | None = None
     """The ruling on the call that the log has; null if it follows from the policy alone."""
+    rules: CallRules | None = None
+    """The rules that the step of a workflow adds to those of the tool."""
     count: int = 0
     """The number of earlier calls of the same tool in the run."""
     cut: FinishReason = ""

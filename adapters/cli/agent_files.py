@@ -15,6 +15,7 @@ from ...runtime import Agent, Registry
 from ...runtime.agents.agent import with_approved_tools
 from ...runtime.agents.config import config_digest
 from ...runtime.agents.kinds import runnable_of_table
+from ...runtime.agents.workflow.table import Table
 from ...runtime.ports.runnable import Runnable, all_members
 
 _FILES = (".json", ".toml")
@@ -62,12 +63,38 @@ def check_path(path: str, registry: Registry | None) -> Iterator[Checked]:
             yield from _check_members(path, each, registry or found)
 
 
+def read_runnable(path: str, registry: Registry) -> Runnable[Any]:
+    """Return the agent, swarm, loop or workflow in a file, with the tools of a registry. Raises `ConfigError`."""
+    hint = "" if registry.tools or registry.agents else " (name the registry of its tools with --registry)"
+    try:
+        return _of_data(_read(path), registry)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}{hint}") from None
+
+
+def _of_data(data: Mapping[str, Any], registry: Registry | None) -> Runnable[Any]:
+    """Return the runnable of a table, checked against a registry, if one is given. Raises `AgentConfigError`."""
+    if data.get("kind") == "workflow" and "steps" in data:
+        return Table.read(data, registry)
+    return runnable_of_table(data if registry is None else with_approved_tools(data, registry.tools))
+
+
 def _check_data(path: str, data: Mapping[str, Any], registry: Registry | None) -> Iterator[Checked]:
     try:
-        runnable = runnable_of_table(data if registry is None else with_approved_tools(data, registry.tools))
+        runnable = _of_data(data, registry)
     except AgentConfigError as error:
-        name = data.get("name")
-        yield Checked(path=path, agent=name if isinstance(name, str) else None, problems=error.problems)
+        name, kind = data.get("name"), data.get("kind", "agent")
+        yield Checked(
+            path=path,
+            kind=kind if isinstance(kind, str) else "agent",
+            agent=name if isinstance(name, str) else None,
+            problems=error.problems,
+        )
+        return
+    if isinstance(runnable, Table):  # its agents are those of the registry, which are checked by themselves
+        yield Checked(
+            path=path, kind=runnable.kind, agent=runnable.name, digest=config_digest(runnable.to_config())
+        )
         return
     yield from _check_members(path, runnable, registry)
 

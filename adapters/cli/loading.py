@@ -10,14 +10,22 @@ if TYPE_CHECKING:
     from ...runtime.ports.runnable import Runnable
 
 
-def load_agent(path: str, name: str | None) -> tuple[Registry, Runnable[Any]]:
+def load_agent(path: str, name: str | None, known: str | None = None) -> tuple[Registry, Runnable[Any]]:
     """Return the agent at `module:attribute`, or from the registry there its only agent, or the one called `name`.
 
+    The path may also be that of a TOML or JSON file, whose tools and agents are those of the registry at `known`.
     Raises `ConfigError`, which says what is wrong with the path, the module or the value.
     """
     from ...eventlog.errors import ConfigError
     from ...runtime import Registry
 
+    if path.lower().endswith((".toml", ".json")):
+        from .agent_files import read_runnable
+
+        registry = Registry() if known is None else Registry.load(known)
+        return registry, read_runnable(path, registry)
+    if known is not None:
+        raise ConfigError(f"a registry besides {path!r} is for a .toml or .json file; leave it out")
     registry = Registry.load(path)
     if name is not None:
         return registry, registry.agent(name)

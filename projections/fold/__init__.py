@@ -94,6 +94,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.OutputMade: children.make_output,
     events.Chosen: operations.choose,
     events.Marked: operations.mark,
+    events.OperationSkipped: operations.skip,
     events.Diverged: operations.diverge,
     events.Reasoning: _no_change,
     events.Budget: _no_change,

@@ -51,6 +51,7 @@ def call_tool(state: RunState, event: ToolCall) -> None:
         raw_arguments=event.raw_arguments,
         injected_args=event.injected_args,
         policy=event.policy,
+        rules=event.rules,
         count=count,
         cut=state.model.finish_reason,
     )

@@ -13,6 +13,7 @@ from ...eventlog.events import (
     Diverged,
     Marked,
     Memoized,
+    OperationSkipped,
     ToolResult,
     WaitEnded,
     WaitStarted,
@@ -123,6 +124,14 @@ def mark(state: RunState, event: Marked) -> None:
     """Store a value that the code got."""
     if state.flow is not None:
         state.flow.marks[event.place] = event.value
+
+
+def skip(state: RunState, event: OperationSkipped) -> None:
+    """Store that a step of a table is not run."""
+    if state.flow is not None:
+        state.flow.skipped[event.place] = Ended(
+            status="failed" if event.failed else "skipped", error=event.why, at=state.updated_at
+        )
 
 
 def diverge(state: RunState, event: Diverged) -> None:

@@ -93,7 +93,7 @@ _CALL_FAMILIES = (
     ToolResult,
 )
 _CHILD_FAMILIES = (ChildStarted, ChildFinished)
-_ADDED = frozenset({"always", "asked", "executed_by", "in_parts", "parts", "place", "policy"})
+_ADDED = frozenset({"always", "asked", "executed_by", "in_parts", "parts", "place", "policy", "rules"})
 """Fields that were added to events. An unset one is omitted, so that the digests of older runs do not change."""
 _KEPT: dict[type[EventFields], tuple[str, ...]] = {
     cls: tuple(name for name in cls.__struct_fields__ if name not in ENVELOPE | VOLATILE | JOINED)

@@ -16,6 +16,7 @@ from ...eventlog.events import (
     Error,
     Event,
     Marked,
+    OperationSkipped,
     OutputMade,
     Parked,
     Prepared,
@@ -33,6 +34,7 @@ from ...runtime.core.workflow.facts import (
     Ending,
     Fact,
     Mark,
+    Skip,
 )
 
 CODE_FAILURES = frozenset({"workflow_failed", "operations_max"})
@@ -94,9 +96,17 @@ def _fact(event: Event) -> Fact | None:
             return Choose(place=event.place, index=event.index, lost=tuple(event.lost))
         case Marked():
             return Mark(place=event.place, name=event.name, value=event.value)
+        case OperationSkipped():
+            return Skip(place=event.place, why=event.why, failed=event.failed)
         case _:
             return None
 
 
 def _call(event: ToolCall, spec: ToolSpec | None) -> AskTool:
-    return AskTool(place=event.tool_call_id or "", name=event.tool_name, arguments=event.arguments, spec=spec)
+    return AskTool(
+        place=event.tool_call_id or "",
+        name=event.tool_name,
+        arguments=event.arguments,
+        spec=spec,
+        rules=event.rules,
+    )

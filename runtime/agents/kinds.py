@@ -18,7 +18,11 @@ class can name the others.
 
 def runnable_of_table(table: Mapping[str, Any]) -> Runnable[Any]:
     """Return the runnable of a table, by its `kind`; an agent if it has none. Raises `AgentConfigError`."""
-    return KINDS[checked_kind(table.get("kind", "agent"))](table)
+    kind = checked_kind(table.get("kind", "agent"))
+    if kind == "workflow" and "steps" not in table:  # the stored form of a function has none
+        message = "the key 'steps' is required"
+        raise AgentConfigError(message, [ConfigProblem("steps", message)])
+    return KINDS[kind](table)
 
 
 def checked_kind(kind: object) -> str:

@@ -41,6 +41,7 @@ from .deps import Deps, DepsFactory
 from .secrets import SecretSource
 from .subagents import subagent_tools
 from .todo import TODO_TOOLS
+from .workflow.table import Registered, Table
 from .workflow.workflow import Workflow
 
 PROVIDERS = "foldlog.providers"
@@ -156,6 +157,8 @@ class Registry(Generic[DepsT_co]):
 
     def _tools_of_workflow(self, workflow: Workflow[Any]) -> dict[str, Tool]:
         """Return the tools of a workflow, as the mapping to which its code adds those that it calls."""
+        if isinstance(workflow, Table):
+            workflow.bind(self)
         for name in workflow.config.tools:
             if name not in workflow.known_tools:
                 if name not in self._tools:
@@ -166,7 +169,9 @@ class Registry(Generic[DepsT_co]):
         return workflow.known_tools
 
     def version_of(self, live: Workflow[Any], config: Mapping[str, Any]) -> Workflow[Any]:
-        """Return the version of a workflow that a run began with. Raises `NotRegistered`."""
+        """Return the version of a workflow that a run began with: a table as it was stored. Raises `NotRegistered`."""
+        if "steps" in config:
+            return self.table(config, live)
         version = str(config.get("version", ""))
         if live.version == version:
             return live
@@ -177,6 +182,22 @@ class Registry(Generic[DepsT_co]):
                 f"workflow {live.name!r}: this process has no version {version!r}; it has {', '.join(known)}"
             )
         return found
+
+    def table(self, config: Mapping[str, Any], live: Runnable[Any] | None = None) -> Table:
+        """Return the table that a run has stored, with the tools and agents of this process. Raises `NotRegistered`.
+
+        `live` is the runnable with the name of the run, if this process has one: it may be the table itself. Its tools
+        come before those of other agents.
+        """
+        if isinstance(live, Table) and live.to_config() == config:
+            live.bind(self)
+            return live
+        table = Table.read(config)
+        own = {each.spec.name: each for each in self._own_tools()}
+        tools = getattr(live, "tools", None)
+        own |= self._tools | (dict(tools) if isinstance(tools, Mapping) else {})
+        table.bind(Registered(own, self._agents))
+        return table
 
     async def instructions(self, agent: Agent[Any], run: RunContext[Any]) -> str:
         """Return the instructions of a run from the agent's function. Raises `AgentConfigError`."""
@@ -249,6 +270,8 @@ class Registry(Generic[DepsT_co]):
         ahead = [runnable]
         while ahead:
             each = ahead.pop(0)
+            if isinstance(each, Table):
+                each.bind(self)
             if not any(each is one for one in seen):
                 seen.append(each)
                 yield each

@@ -1,4 +1,4 @@
-"""The JSON Schemas of configuration files, by kind. Each includes the tables that may be nested in it.
+"""The JSON Schemas of configuration files: agents, swarms, loops. Each includes the tables that may be nested in it.
 
 They describe the shape. Constraints between keys (names in a flow, an entry among the agents) are checked on reading.
 """
@@ -15,18 +15,18 @@ from ..ports.json_schema import DRAFT
 from .config import AgentConfig, config_schema
 from .loop_config import RalphConfig
 from .swarm_config import SwarmConfig
-from .workflow.config import FunctionConfig
+from .workflow.table_config import TableConfig
 
 _MODELS: dict[str, type[pydantic.BaseModel]] = {
     "agent": AgentConfig,
     "ralph": RalphConfig,
     "swarm": SwarmConfig,
-    "workflow": FunctionConfig,
+    "workflow": TableConfig,
 }
 
 
 def schema_of(kind: str) -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of the configuration of this kind of run. Raises `KeyError`."""
+    """Return the JSON Schema (draft 2020-12) of a kind: agent, swarm, ralph, workflow (a table). Raises `KeyError`."""
     if kind == "agent":
         return config_schema()
     _, schema = models_json_schema([(model, "validation") for model in _MODELS.values()])

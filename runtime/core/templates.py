@@ -23,16 +23,17 @@ class Missing(Exception):
 
     def __init__(self, path: str) -> None:
         super().__init__(f"the body has no {path}")
+        self.path = path
 
 
 class Template:
     """A text with paths. Raises `ConfigError`, which begins with `where`, for what is not a path below `root`.
 
-    With several roots, the content that it is filled with is a mapping of them.
+    With several roots, or any (null), the content that it is filled with is a mapping of them.
     """
 
-    def __init__(self, text: str, where: str, root: str | Sequence[str]) -> None:
-        self.text = text
+    def __init__(self, text: str, where: str, root: str | Sequence[str] | None) -> None:
+        self.text, self.where = text, where
         self._parts: list[str | tuple[str, list[str | int]]] = []
         end = 0
         for found in _PART.finditer(text):
@@ -42,6 +43,16 @@ class Template:
         if any("${" in part for part in self._parts if isinstance(part, str)):
             raise ConfigError(f"{where}: {text!r:.80} has a ${{ without its }}")
         self._parts = [part for part in self._parts if part]
+
+    @property
+    def roots(self) -> list[str]:
+        """The first names of its paths, of a template with several roots or any."""
+        return [str(part[1][0]) for part in self._parts if not isinstance(part, str) and part[1]]
+
+    @property
+    def paths(self) -> list[tuple[str | int, ...]]:
+        """The paths, of a template with several roots or any."""
+        return [tuple(part[1]) for part in self._parts if not isinstance(part, str)]
 
     def value(self, content: Any) -> Any:
         """Return the value of a path alone, else the text with its paths filled in. Raises `Missing`."""
@@ -59,7 +70,7 @@ class Template:
 class Filled:
     """A template, or a table of templates, whose text is JSON."""
 
-    def __init__(self, given: str | Mapping[str, Any], where: str, root: str | Sequence[str]) -> None:
+    def __init__(self, given: str | Mapping[str, Any], where: str, root: str | Sequence[str] | None) -> None:
         self._made = _made(given, where, root)
 
     def value(self, content: Any) -> Any:
@@ -71,7 +82,7 @@ class Filled:
         return _as_text(self.value(content))
 
 
-def _made(given: Any, where: str, root: str | Sequence[str]) -> Any:
+def _made(given: Any, where: str, root: str | Sequence[str] | None) -> Any:
     if isinstance(given, str):
         return Template(given, where, root)
     if isinstance(given, Mapping):
@@ -87,9 +98,15 @@ def _filled(made: Any, content: Any) -> Any:
     return [_filled(each, content) for each in made] if isinstance(made, list) else made
 
 
-def _steps(path: str, where: str, root: str | Sequence[str]) -> list[str | int]:
+def _steps(path: str, where: str, root: str | Sequence[str] | None) -> list[str | int]:
     found = _PATH.fullmatch(path)
     steps = [] if found is None else [name or int(index) for name, index in _STEP.findall(found[2])]
+    if root is None:
+        if found is None:
+            raise ConfigError(
+                f"{where}: ${{{path:.60}}} is not a path; write ${{step.result}} or ${{input.name}}"
+            )
+        return [found[1], *steps]
     if not isinstance(root, str):
         if found is None or found[1] not in root:
             raise ConfigError(f"{where}: ${{{path:.60}}} is unknown; there are {', '.join(root)}")

@@ -18,6 +18,7 @@ from ...eventlog.events import (
     QUESTION,
     ApprovalRequested,
     ApprovalResolved,
+    CallRules,
     ChildFinished,
     ChildStarted,
     Memoized,
@@ -87,12 +88,24 @@ def call_of(state: RunState, effect: CallTool) -> CallState:
 
 
 def tool_of(state: RunState, call: CallState) -> ToolSpec | None:
-    """Return the call's tool, if the run has one of that name."""
-    return state.tools.get(call.name)
+    """Return the call's tool, with the rules of its step, if the run has one of that name."""
+    spec = state.tools.get(call.name)
+    return spec if spec is None or call.rules is None else _ruled(spec, call.rules)
 
 
-def _tool(state: RunState, call: CallState) -> ToolSpec:
-    return state.tools[call.name]
+def _ruled(spec: ToolSpec, rules: CallRules) -> ToolSpec:
+    return msgspec.structs.replace(
+        spec,
+        timeout_s=spec.timeout_s if rules.timeout_s is None else rules.timeout_s,
+        max_attempts=spec.max_attempts if rules.attempts is None else rules.attempts,
+        postcondition=[*spec.postcondition, *rules.postcondition],
+    )
+
+
+def spec_of(state: RunState, call: CallState) -> ToolSpec:
+    """Return the tool of a call that has one, with the rules of its step."""
+    spec = state.tools[call.name]
+    return spec if call.rules is None else _ruled(spec, call.rules)
 
 
 def startable(state: RunState, calls: Mapping[str, CallState], now: float) -> Iterable[CallState]:
@@ -104,7 +117,7 @@ def startable(state: RunState, calls: Mapping[str, CallState], now: float) -> It
     for call in sorted(calls.values(), key=lambda call: call.turn):
         if call.result is not None or not _cleared(state, call):
             continue
-        spec = _tool(state, call)
+        spec = spec_of(state, call)
         lock = spec.lock
         if lock is not None:
             held_exclusively = waiting.get(lock)
@@ -137,7 +150,9 @@ def pending(state: RunState, now: float) -> tuple[Effect, ...]:
     doubtful = to_verify(state)
     if doubtful:
         return tuple(VerifyCall(step=state.step, call_id=c.id, attempt=c.attempt) for c in doubtful)
-    ready = [c for c in startable(state, state.calls, now) if _tool(state, c).effect != "unsafe" or c.started]
+    ready = [
+        c for c in startable(state, state.calls, now) if spec_of(state, c).effect != "unsafe" or c.started
+    ]
     waits = [c.retry_at for c in state.calls.values() if c.result is None and c.retry_at and c.retry_at > now]
     starts = tuple(CallTool(step=state.step, call_id=c.id, attempt=c.attempt) for c in ready)
     return starts + ((WaitUntil(min(waits)),) if waits else ())
@@ -313,10 +328,12 @@ def _required_approval(state: RunState, rules: Rules, call: CallState) -> Approv
     ruling = ruling_of(state, rules, call)
     if ruling.action == "deny":
         return None
+    if call.rules is not None and call.rules.approval:
+        return ApprovalNeeded(call.rules.approval)
     if action_on(state, rules, call, ruling) == "require_approval":
         hitl = call.name in rules.hitl_tools
         return ApprovalNeeded("tool") if hitl else ApprovalNeeded("policy", ruling.why)
-    return ApprovalNeeded("policy") if _tool(state, call).effect in rules.approved_effects else None
+    return ApprovalNeeded("policy") if spec_of(state, call).effect in rules.approved_effects else None
 
 
 def action_on(state: RunState, rules: Rules, call: CallState, ruling: PolicyRuling) -> PolicyAction:
@@ -348,7 +365,7 @@ def unfit(state: RunState, rules: Rules, call: CallState) -> str | None:
         return None
     if _required_approval(state, rules, call) is None:
         return None
-    problem = value_problem(call.arguments, _tool(state, call).parameters, formats=True)
+    problem = value_problem(call.arguments, spec_of(state, call).parameters, formats=True)
     return None if problem is None else f"invalid arguments: {problem}"
 
 
@@ -461,7 +478,7 @@ def returned(turn: Turn, returned: ToolReturned) -> None:
 def _partial(turn: Turn, call: CallState, returned: ToolReturned) -> int:
     """Return the number of the call's last partial result if that is its result; 0 if not."""
     timed_out = returned.status == "timed_out" and not returned.postcondition
-    return call.partials if timed_out and _tool(turn.state, call).on_timeout == "partial" else 0
+    return call.partials if timed_out and spec_of(turn.state, call).on_timeout == "partial" else 0
 
 
 def _unverified(turn: Turn, call: CallState, returned: ToolReturned) -> None:
@@ -473,7 +490,7 @@ def _unverified(turn: Turn, call: CallState, returned: ToolReturned) -> None:
 
 
 def _retries(turn: Turn, call: CallState, returned: ToolReturned) -> bool:
-    spec = _tool(turn.state, call)
+    spec = spec_of(turn.state, call)
     attempts = max(spec.max_attempts, RETRYABLE_ATTEMPTS if returned.retryable else 1)
     may = returned.status != "aborted" and spec.effect != "unsafe"
     may = may and not is_quota_used_up(turn, "tool_failure")
@@ -530,7 +547,7 @@ def to_verify(state: RunState) -> list[CallState]:
         for c in state.calls.values()
         if c.orphaned
         and c.result is None
-        and (spec := state.tools.get(c.name)) is not None
+        and (spec := tool_of(state, c)) is not None
         and spec.postcondition
         and not _is_being_settled(state, c)
     ]

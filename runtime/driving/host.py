@@ -59,6 +59,14 @@ class Host(msgspec.Struct, kw_only=True):
         """Return the runnable of this name. Raises `NotRegistered`."""
         return self.agents.get(name) or self.registry.agent(name)
 
+    def runnable_of(self, state: RunState) -> Runnable:
+        """Return the runnable of a run; that of a table is what the run stored. Raises `NotRegistered`."""
+        submitted = state.submitted
+        if submitted is not None and submitted.kind == "workflow" and "steps" in submitted.config:
+            live = self.agents.get(state.agent) or self.registry.agents.get(state.agent)
+            return self.registry.table(submitted.config, live)
+        return self.agent(state.agent)
+
     def presence(self, serves: Iterable[str] = (), concurrency: int = 0) -> Presence:
         """Return what this process announces of itself: a worker of these agents, or a program with runs of its own."""
         return Presence(

@@ -18,6 +18,7 @@ from ..agents import budget_check, capabilities
 from ..agents.agent import Agent
 from ..agents.deps import Opened
 from ..agents.todo import of_run
+from ..agents.workflow.table import Table
 from ..agents.workflow.workflow import Decider, Workflow
 from ..core.commands import Command, KnowledgeRead, PreparationFailed, ToolsResolved
 from ..core.effects import Evaluate, Prepare
@@ -163,6 +164,8 @@ class Preparation:
 
     def _listed(self, tools: Mapping[str, Tool]) -> list[Tool]:
         """Return the tools that a workflow lists; the others are known once its code calls them."""
+        if isinstance(self._agent, Table):
+            return [tools[name] for name in self._agent.config.tools]
         submitted = self._journal.state.submitted
         names = (submitted.config.get("tools") or ()) if submitted is not None else ()
         return [tools[name] for name in names]
@@ -204,7 +207,8 @@ class Preparation:
     @functools.cached_property
     def _agent(self) -> Runnable:
         """Return the run's agent with the configuration that the run stored: this process may have a newer one."""
-        live, submitted = self._host.agent(self._journal.state.agent), self._journal.state.submitted
+        state = self._journal.state
+        live, submitted = self._host.runnable_of(state), state.submitted
         if isinstance(live, Workflow) and submitted:
             return self._host.registry.version_of(live, submitted.config)
         return live.as_stored(submitted.config) if isinstance(live, Agent) and submitted else live

@@ -18,7 +18,7 @@ from ..core.content import Held
 from ..core.effects import CallTool
 from ..core.planning import NOT_AVAILABLE
 from ..core.postconditions import verdict
-from ..core.tool_calls import idempotency_key
+from ..core.tool_calls import idempotency_key, spec_of
 from ..core.waits import signals_of
 from ..ports.evidence import of_result
 from ..ports.files import Content, is_content
@@ -65,7 +65,7 @@ async def call_tool(
     driver: CallingDriver, effect: CallTool, call: CallState
 ) -> ToolReturned | ToolAsked | ToolWaits:
     """Perform one attempt. Raises nothing but cancellation: every failure is a command."""
-    clock, spec = driver.clock, driver.state.tools[call.name]
+    clock, spec = driver.clock, spec_of(driver.state, call)
     veil = Veil(driver.host.registry.secrets, call.name)
     again: dict[int, Event] = {}
     context = _context(driver, effect, call, veil, again)

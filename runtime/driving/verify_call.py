@@ -30,7 +30,7 @@ from ..core.postconditions import (
     unjudged,
     verdict,
 )
-from ..core.tool_calls import idempotency_key
+from ..core.tool_calls import idempotency_key, spec_of
 from ..journal.outages import through_outages
 from ..ports.evidence import Evidence, FileSeen
 from ..ports.json_values import bounded
@@ -38,7 +38,7 @@ from ..ports.runnable import Runnable
 from ..ports.tools import Tool, ToolFailed, in_a_line
 from ..tools.context import CallFacts, ToolContext
 from ..tools.run_context import facts_of
-from ..tools.verified import Verifiable, with_defaults
+from ..tools.verified import Verifiable, with_defaults, with_step
 from .call_timeout import PausableTimeout
 from .cancellation import is_being_cancelled
 from .host import Outbox
@@ -72,7 +72,7 @@ async def verified(
 
     A failed attempt, and one of a tool without a postcondition, is returned unchanged.
     """
-    if returned.status != "success" or not driver.state.tools[call.name].postcondition:
+    if returned.status != "success" or not spec_of(driver.state, call).postcondition:
         return returned
     context = _probing(driver, call, veil)
     report, _ = await _check(driver, call, veil, context, own)
@@ -114,7 +114,7 @@ async def doubted(
 
     `at_work`: its thread goes on, so a failed postcondition may still come to hold.
     """
-    if not driver.state.tools[call.name].postcondition:
+    if not spec_of(driver.state, call).postcondition:
         return returned
     report, seen, evidence = await _looked_at(driver, call, veil)
     found, wrong = verdict(report), problem(report)
@@ -137,7 +137,7 @@ async def _looked_at(
     context = _probing(driver, call, veil)
     report, seen = await _check(driver, call, veil, context, None)
     if not report:
-        report = unjudged(driver.state.tools[call.name].postcondition, MISSING, "nothing is recorded")
+        report = unjudged(spec_of(driver.state, call).postcondition, MISSING, "nothing is recorded")
     return report, seen, tuple(map(msgspec.to_builtins, context.evidence))
 
 
@@ -156,10 +156,12 @@ async def _check(
     driver: ToolDriver, call: CallState, veil: Veil, context: ToolContext, own: Evidence | None
 ) -> tuple[Report, Evidence | None]:
     """Return the report on an attempt, without secrets, and the evidence, which `context` stores."""
-    spec = driver.state.tools[call.name]
+    spec = spec_of(driver.state, call)
     limit = PausableTimeout(spec.timeout_s, driver.clock)
     try:
         tool = (driver.tools_at_hand or await driver.tools()).get(call.name)
+        if tool is not None and call.rules is not None and call.rules.postcondition:
+            tool = with_step(tool, call.rules.postcondition)
         if not hasattr(tool, "verify"):
             raise ToolFailed("the tool has no postcondition in the process that runs the agent now")
         arguments = await veil.lift(effective_arguments(driver.state, call))
@@ -179,7 +181,7 @@ async def _check(
 
 
 def _unseen(driver: ToolDriver, call: CallState, why: str, veil: Veil) -> Report:
-    spec = driver.state.tools[call.name]
+    spec = spec_of(driver.state, call)
     arguments = with_defaults(spec, effective_arguments(driver.state, call))
     return unjudged(
         [filled(each, arguments) for each in spec.postcondition], PROBE_FAILED, veil.hide_text(why)

@@ -20,7 +20,7 @@ async def lacking(host: Host, journal: Journal) -> str | None:
     """
     family = await family_of(journal) if journal.state.open_children else {}
     try:
-        Readiness(host.registry, family).check(journal, host.agent(journal.state.agent))
+        Readiness(host.registry, family).check(journal, host.runnable_of(journal.state))
         await host.registry.deps.shared()
     except ConfigError as error:
         return str(error)

@@ -95,7 +95,7 @@ class LocalExecutor:
         if not journal.state.over and subject.id not in self._tasks:
             given = {} if agent is None else {agent.name: agent}
             host = msgspec.structs.replace(self._host, agents={**self._host.agents, **given})
-            host.agent(journal.state.agent)
+            host.runnable_of(journal.state)
             self._spawn(journal, host, None, take_over=True)
 
     async def failure(self, run_id: str) -> FoldlogError | None:

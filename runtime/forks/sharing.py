@@ -44,6 +44,7 @@ from ...eventlog.events import (
     ModelRequested,
     Offloaded,
     OnceUpdated,
+    OperationSkipped,
     OutputMade,
     OutputRejected,
     Parked,
@@ -137,7 +138,7 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
             return "history"
         case WaitStarted() | WaitEnded() | SignalReceived() | SignalDropped():
             return "history"
-        case Chosen() | Marked():
+        case Chosen() | Marked() | OperationSkipped():
             return "history"
         case Evaluated() | RalphIteration() | RalphStop() | Offloaded() | Unknown():
             return "history"

@@ -60,9 +60,8 @@ class Condition:
             self._program = _compiled(text)
         except ValueError as error:
             raise ConfigError(f"{where}: {error}") from None
-        bound = set(_BOUND.findall(text))
-        for name in self._program.variables():
-            if name not in names and name not in bound:
+        for name in self.names:
+            if name not in names:
                 raise ConfigError(
                     f"{where}: {text!r:.100} uses {name!r}{nearest(name, names)}; "
                     f"known are {', '.join(sorted(names))}"
@@ -72,6 +71,12 @@ class Condition:
                 raise ConfigError(
                     f"{where}: {text!r:.100} calls {name}(), which CEL lacks{nearest(name, _FUNCTIONS)}"
                 )
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the values that it uses."""
+        bound = set(_BOUND.findall(self.text))
+        return sorted(name for name in self._program.variables() if name not in bound)
 
     def is_met(self, values: Mapping[str, Any]) -> bool:
         """Return whether the condition is met. `values` are JSON, by name. Raises `ConditionFailed`."""

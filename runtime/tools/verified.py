@@ -9,7 +9,7 @@ async def pay(invoice: str) -> str:
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -71,6 +71,11 @@ class VerifiedTool:
         self.once = getattr(inner, "once", None)
         self._condition, self._probe, self._workspace = condition, probe, workspace
 
+    @property
+    def seen_by(self) -> tuple[Probe | None, Files | None]:
+        """What observes the effect of a call: its probe, and its workspace."""
+        return self._probe, self._workspace
+
     def __repr__(self) -> str:
         return f"<tool {self.spec.name}>"
 
@@ -129,6 +134,14 @@ def _python_probe(tool_name: str, probe: Callable[..., Any], parameters: Collect
         return sound_evidence(seen)
 
     return look
+
+
+def with_step(tool: Tool, assertions: Sequence[Written]) -> VerifiedTool:
+    """Return the tool with the assertions of a workflow's step after its own. Raises `ConfigError`."""
+    inner = tool.inner if isinstance(tool, VerifiedTool) else tool
+    probe, workspace = tool.seen_by if isinstance(tool, VerifiedTool) else (None, None)
+    condition = Postcondition(tool.spec.name, [*tool.spec.postcondition, *assertions])
+    return VerifiedTool(inner, condition, probe, workspace)
 
 
 def with_defaults(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from ..exits import OK
 from ..json_options import messages_option, metadata_option, settings_option
-from ..options import AgentName, AgentPath, Detailed, Files, JsonLines
+from ..options import AgentName, Detailed, Files, JsonLines
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -18,10 +18,20 @@ if TYPE_CHECKING:
 
 def run(  # noqa: PLR0913 - the options
     context: typer.Context,
-    path: AgentPath,
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:AGENT|FILE",
+            help="An agent or workflow, a registry (with --agent NAME), or a TOML or JSON file.",
+        ),
+    ],
     input: Annotated[str, typer.Argument(metavar="INPUT", help="Input of the run.")],  # noqa: A002 - the word of the field
     *,
     agent: AgentName = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:REGISTRY", help="Registry with the tools and agents that a FILE names."),
+    ] = None,
     executor: Annotated[
         str,
         typer.Option(
@@ -108,12 +118,19 @@ def run(  # noqa: PLR0913 - the options
         "settings": settings_option("--setting", setting or ()) or None,
         "at": at,
     }
-    return run_async(_run(settings_of(context), path, agent, [input, *(file or ())], how, **options))
+    source = Source(path, agent, registry)
+    return run_async(_run(settings_of(context), source, [input, *(file or ())], how, **options))
 
 
-async def _run(
-    settings: Settings, path: str, name: str | None, given: list[str], how: Watch, /, **options: Any
-) -> int:
+class Source(NamedTuple):
+    """Where the agent comes from: a module or a file, its name in a registry, and the registry of a file."""
+
+    path: str
+    agent: str | None
+    registry: str | None
+
+
+async def _run(settings: Settings, source: Source, given: list[str], how: Watch, /, **options: Any) -> int:
     from ....runtime import Runtime, Trigger
     from ..files import with_files
     from ..loading import load_agent
@@ -124,7 +141,7 @@ async def _run(
     from ..output.watching import Watcher
 
     show_logs()
-    registry, agent = load_agent(path, name)
+    registry, agent = load_agent(source.path, source.agent, source.registry)
     question, *paths = given
     content = with_files(question, paths)
     async with Runtime.open(settings.server, namespace=settings.namespace, registry=registry) as runtime:
@@ -141,6 +158,6 @@ async def _run(
             Screen(settings).tell(f"run {run.run_id}: starts at {later.isoformat()}")
             return OK
         if runs_in == "process":
-            how = dataclasses.replace(how, cancels=True, drives=path)
+            how = dataclasses.replace(how, cancels=True, drives=source.registry or source.path)
         with interruption() as interrupted:
             return await Watcher(runtime, run, Screen(settings), settings, how).watch(interrupted)

@@ -40,6 +40,12 @@ def ralph(context: typer.Context) -> int:
     return _schema_of("ralph", context)
 
 
+@app.command()
+def workflow(context: typer.Context) -> int:
+    """Print the schema of a workflow that is a table of steps."""
+    return _schema_of("workflow", context)
+
+
 def _schema_of(kind: str, context: typer.Context) -> int:
     from ....runtime.agents.schemas import schema_of
     from ..output.terminal import Screen

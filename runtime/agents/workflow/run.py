@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
@@ -13,9 +14,10 @@ from typing import Any, Protocol, TypeVar, cast
 import msgspec
 
 from ....eventlog.errors import ConfigError, OperationFailed
-from ....eventlog.events import WaitKind
+from ....eventlog.events import CallRules, WaitKind
 from ....eventlog.names import digest_of
 from ....projections.flow_state import Asked, Ended, OperationKind
+from ....projections.run_state import RunState
 from ...core.approvals import ACTIONS, filled_in_form
 from ...core.workflow.facts import AskPerson, AskTool, AskWait
 from ...core.workflow.places import request_digest
@@ -25,13 +27,37 @@ from ...ports.runnable import Runnable, is_runnable
 from ...ports.tools import SIGNAL_NAME, Answer, Signal, Tool, ToolFunction
 from ...tools.context import Callback, ChildOptions
 from .operations import Gather, Operation, Wanted, output_of, result_of
-from .program import Program
+from .operations import Program as OperationProgram
 
 OutputT = TypeVar("OutputT")
 T = TypeVar("T")
 
 Branch = Callable[["WorkflowRun"], Coroutine[Any, Any, Any]] | Operation[Any]
 """A branch of a `gather` or a `first`: a function of a run, or one operation."""
+
+
+STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+"""The names that a step may have."""
+
+
+class RunProgram(OperationProgram, Protocol):
+    """What runs the code of a workflow, or its table, as far as its run needs it."""
+
+    run: str
+    state: RunState
+    at: float
+
+    def mark(self, place: str, name: str, value: Any) -> Any:
+        """Return the value that the log has at this place, or store this one."""
+        ...
+
+    def is_past(self, place: str) -> bool:
+        """Return whether the log has operations that come after this place."""
+        ...
+
+    def has_mark(self, place: str) -> bool:
+        """Return whether the log has a value at this place."""
+        ...
 
 
 class KnowsTools(Protocol):
@@ -50,9 +76,12 @@ class WorkflowRun:
     again, so code between operations must depend on nothing but the input and what they returned.
     """
 
-    def __init__(self, program: Program, workflow: KnowsTools, path: str = "") -> None:
-        self._program, self._workflow, self._path = program, workflow, path
+    def __init__(
+        self, program: RunProgram, workflow: KnowsTools, path: str = "", rules: CallRules | None = None
+    ) -> None:
+        self._program, self._workflow, self._path, self._rules = program, workflow, path, rules
         self._counts: Counter[str] = Counter()
+        self._steps: dict[str, WorkflowRun] = {}
         self._random: random.Random | None = None
 
     def __repr__(self) -> str:
@@ -104,8 +133,21 @@ class WorkflowRun:
         name = found.spec.name
         given = self._json(f"the arguments of {name!r}", arguments)
         place = self._place(name)
-        fact = AskTool(place=place, name=name, arguments=given, spec=found.spec)
+        fact = AskTool(place=place, name=name, arguments=given, spec=found.spec, rules=self._rules)
         return self._operation(place, "tool", name, given, Wanted(fact=fact), result_of(place))
+
+    def step(self, name: str, rules: CallRules | None = None) -> WorkflowRun:
+        """Return the step of this name, for operations with a place of their own: `run.step("find").call(...)`.
+
+        A table's steps are such steps. `rules` are those of the step's calls: an approval, attempts, a timeout, a
+        postcondition; they are given with the first use of the name.
+        """
+        if not STEP_NAME.fullmatch(str(name)):
+            raise ConfigError(f"a step is named by letters, digits and '_', not {name!r:.60}")
+        if name not in self._steps:
+            rules = None if rules == CallRules() else rules
+            self._steps[name] = WorkflowRun(self._program, self._workflow, f"{self._path}{name}/", rules)
+        return self._steps[name]
 
     def agent(
         self,
@@ -288,7 +330,7 @@ class WorkflowRun:
             if isinstance(branch, Operation):
                 made[index] = branch
                 continue
-            below = WorkflowRun(self._program, self._workflow, f"{place}.{index}/")
+            below = WorkflowRun(self._program, self._workflow, f"{place}.{index}/", self._rules)
             made[index] = _coroutine(branch(below) if callable(branch) else None, branch, name)
         return Gather(self._program, place, made, is_race=is_race)
 

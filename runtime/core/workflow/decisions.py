@@ -15,6 +15,7 @@ from ....eventlog.events import (
     Diverged,
     Marked,
     Memoized,
+    OperationSkipped,
     Parked,
     Prepared,
     Status,
@@ -28,7 +29,7 @@ from ..approvals import UNVERIFIABLE, awaits_approval, request_approval
 from ..commands import CodeAdvanced, CodeDiverged, MemoMade, ToolWaits
 from ..effects import CancelChild, Effect
 from ..turn import Turn
-from .facts import AskPerson, AskTool, AskWait, Choose, Fact, Mark
+from .facts import AskPerson, AskTool, AskWait, Choose, Fact, Mark, Skip
 
 LOST = "its branch lost the race"
 
@@ -108,7 +109,15 @@ def _call(turn: Turn, fact: AskTool) -> None:
     known = turn.state.tools
     if fact.spec is not None and fact.name not in known:
         turn.add(Prepared(tools=[*known.values(), fact.spec]))
-    turn.add(ToolCall(tool_call_id=fact.place, tool_name=fact.name, arguments=fact.arguments))
+    turn.add(
+        ToolCall(
+            tool_call_id=fact.place,
+            tool_name=fact.name,
+            arguments=fact.arguments,
+            policy=tool_calls.stored_ruling(turn, fact.name, fact.arguments),
+            rules=fact.rules,
+        )
+    )
     call = turn.state.calls[fact.place]
     need = tool_calls.approval_needed(turn, call)
     if need is not None:
@@ -130,6 +139,8 @@ def _store(turn: Turn, flow: FlowState, fact: Fact) -> None:
             _cancel_lost(turn, flow)
         case Mark() if fact.place not in flow.marks:
             turn.add(Marked(place=fact.place, name=fact.name, value=fact.value))
+        case Skip() if fact.place not in flow.skipped:
+            turn.add(OperationSkipped(place=fact.place, why=fact.why, failed=fact.failed))
         case _:
             pass
 

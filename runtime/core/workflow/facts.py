@@ -6,16 +6,17 @@ from typing import Any, Literal
 
 import msgspec
 
-from ....eventlog.events import ToolSpec, WaitKind
+from ....eventlog.events import CallRules, ToolSpec, WaitKind
 
 
 class AskTool(msgspec.Struct, frozen=True, kw_only=True):
-    """Call a tool. `spec` is that of the process; the one that the run has already wins."""
+    """Call a tool. `spec` is that of the process; that of the run wins. `rules` are those of this call alone."""
 
     place: str
     name: str
     arguments: dict[str, Any]
     spec: ToolSpec | None = None
+    rules: CallRules | None = None
 
 
 class AskWait(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +59,15 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     value: Any
 
 
-Fact = AskTool | AskWait | AskPerson | Choose | Mark
+class Skip(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a table is not run, and why. `failed`: it cannot be, which is a failure of the step."""
+
+    place: str
+    why: str
+    failed: bool = False
+
+
+Fact = AskTool | AskWait | AskPerson | Choose | Mark | Skip
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
