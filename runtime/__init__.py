@@ -13,6 +13,7 @@ if typing.TYPE_CHECKING:
     from .agents.loop_config import Stop
     from .agents.registry import Registry
     from .agents.workflow.run import WorkflowRun
+    from .agents.workflow.table import WorkflowTable
     from .agents.workflow.workflow import Workflow, workflow
     from .core.loop.config import Reflection, Scored
     from .core.swarm import format_flow, parse_flow
@@ -82,6 +83,7 @@ __all__ = [
     "Worker",
     "Workflow",
     "WorkflowRun",
+    "WorkflowTable",
     "format_flow",
     "parse_flow",
     "postcondition",
@@ -134,6 +136,7 @@ _LOADED_LATER = {
     "tool": "tools.decorator",
     "Workflow": "agents.workflow.workflow",
     "WorkflowRun": "agents.workflow.run",
+    "WorkflowTable": "agents.workflow.table",
     "workflow": "agents.workflow.workflow",
 }
 

@@ -15,7 +15,7 @@ from ...runtime import Agent, Registry
 from ...runtime.agents.agent import with_approved_tools
 from ...runtime.agents.config import config_digest
 from ...runtime.agents.kinds import runnable_of_table
-from ...runtime.agents.workflow.table import Table
+from ...runtime.agents.workflow.table import WorkflowTable
 from ...runtime.ports.runnable import Runnable, all_members
 
 _FILES = (".json", ".toml")
@@ -75,7 +75,7 @@ def read_runnable(path: str, registry: Registry) -> Runnable[Any]:
 def _of_data(data: Mapping[str, Any], registry: Registry | None) -> Runnable[Any]:
     """Return the runnable of a table, checked against a registry, if one is given. Raises `AgentConfigError`."""
     if data.get("kind") == "workflow" and "steps" in data:
-        return Table.read(data, registry)
+        return WorkflowTable.from_config(data, registry)
     return runnable_of_table(data if registry is None else with_approved_tools(data, registry.tools))
 
 
@@ -91,7 +91,9 @@ def _check_data(path: str, data: Mapping[str, Any], registry: Registry | None) -
             problems=error.problems,
         )
         return
-    if isinstance(runnable, Table):  # its agents are those of the registry, which are checked by themselves
+    if isinstance(
+        runnable, WorkflowTable
+    ):  # its agents are those of the registry, which are checked by themselves
         yield Checked(
             path=path, kind=runnable.kind, agent=runnable.name, digest=config_digest(runnable.to_config())
         )

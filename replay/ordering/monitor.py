@@ -29,6 +29,7 @@ from ...eventlog.events import (
     MessageInjected,
     MessageQueued,
     ModelRequested,
+    OperationSkipped,
     PlanMade,
     PlannerReplied,
     PlannerToolReturned,
@@ -632,6 +633,20 @@ def _r29(facts: RunFacts, event: Event) -> Iterator[Finding]:
         yield f"{asked} is asked for while {found[0]}, in a branch before it, is open", found[1]
 
 
+def _r30(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """A step of a table that is skipped asks for nothing, and is skipped once."""
+    skips = isinstance(event, OperationSkipped)
+    place = event.place if isinstance(event, OperationSkipped) else asks_for(event)
+    if facts.kind != WORKFLOW or place is None:
+        return
+    step = place.rpartition("/")[0]
+    revision, skipped = facts.operations.steps.get(step, (0, False))
+    if skipped:
+        yield f"step {step} is {'skipped twice' if skips else 'asked for after it was skipped'}", revision
+    elif skips and revision:
+        yield f"step {step} is skipped after it was asked for", revision
+
+
 def _r13(facts: RunFacts, event: Event) -> Iterator[Finding]:
     """Messages are injected in queue order, directly before the step that carries them, and none is lost."""
     match event:
@@ -700,4 +715,5 @@ _RULES: tuple[tuple[str, Check], ...] = (
     ("R27", _not_forwarded(_r27)),
     ("R28", _own(_r28)),
     ("R29", _own(_r29)),
+    ("R30", _own(_r30)),
 )

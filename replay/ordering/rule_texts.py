@@ -28,6 +28,7 @@ RULES = {
     "R35": "a tombstone comes after the ends of all runs of a family, and is the last commit of its root for ever",
     "R28": "events of a workflow are ordered by their branches, and a race is decided before what follows from it",
     "R29": "a workflow goes on after a gather or a race only when nothing in its branches is open",
+    "R30": "a step of a table that is skipped asks for nothing, and is skipped once",
     "P20": "an unsafe call is never started twice without a decision",
 }
 """The sentence at the head of each rule, as on its page."""

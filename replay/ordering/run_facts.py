@@ -26,6 +26,7 @@ from ...eventlog.events import (
     McpProgress,
     MessageInjected,
     MessageQueued,
+    OperationSkipped,
     PlanMade,
     RalphIteration,
     RalphStop,
@@ -99,6 +100,8 @@ class Operations:
         """By the branch in which they are: the gathers and races there, each with the revision of its first event."""
         self.chosen: dict[str, tuple[int, int]] = {}
         self.children: dict[str, str] = {}
+        self.steps: dict[str, tuple[int, bool]] = {}
+        """The steps that asked for something or were skipped, each with its revision, and whether it was skipped."""
 
     def ask(self, place: str, revision: int) -> None:
         """Note an operation, and the gathers and races whose branches it is in."""
@@ -106,13 +109,16 @@ class Operations:
         parts = place.split("/")[:-1]
         for count, part in enumerate(parts):
             branch, at = "/".join(parts[:count]), part.rpartition(".")[0]
+            if not at:  # a step, which nothing waits for
+                self.steps.setdefault("/".join(parts[: count + 1]), (revision, False))
+                continue
             self.branches.setdefault(branch, {}).setdefault("/".join([*parts[:count], at]), revision)
 
     def open_below(self, branch: str) -> tuple[str, int] | None:
         """Return an open operation of the branches of this branch, with its revision."""
         prefix = f"{branch}/" if branch else ""
         for place, revision in self.open.items():
-            if place.startswith(prefix) and "/" in place[len(prefix) :]:
+            if place.startswith(prefix) and "." in place[len(prefix) :].rpartition("/")[0]:
                 return place, revision
         return None
 
@@ -214,6 +220,8 @@ class RunFacts:
                 self.planned = revision
             case Chosen():
                 self.operations.chosen[event.place] = event.index, revision
+            case OperationSkipped():
+                self.operations.steps.setdefault(event.place.rpartition("/")[0], (revision, True))
             case ApprovalRevoked() if event.approval_id in self.approvals:
                 approval = self.approvals[event.approval_id]
                 if self.kind == WORKFLOW:  # its branch lost a race, or the run ends

@@ -41,7 +41,7 @@ from .deps import Deps, DepsFactory
 from .secrets import SecretSource
 from .subagents import subagent_tools
 from .todo import TODO_TOOLS
-from .workflow.table import Registered, Table
+from .workflow.table import Registered, WorkflowTable
 from .workflow.workflow import Workflow
 
 PROVIDERS = "foldlog.providers"
@@ -157,7 +157,7 @@ class Registry(Generic[DepsT_co]):
 
     def _tools_of_workflow(self, workflow: Workflow[Any]) -> dict[str, Tool]:
         """Return the tools of a workflow, as the mapping to which its code adds those that it calls."""
-        if isinstance(workflow, Table):
+        if isinstance(workflow, WorkflowTable):
             workflow.bind(self)
         for name in workflow.config.tools:
             if name not in workflow.known_tools:
@@ -183,16 +183,16 @@ class Registry(Generic[DepsT_co]):
             )
         return found
 
-    def table(self, config: Mapping[str, Any], live: Runnable[Any] | None = None) -> Table:
+    def table(self, config: Mapping[str, Any], live: Runnable[Any] | None = None) -> WorkflowTable:
         """Return the table that a run has stored, with the tools and agents of this process. Raises `NotRegistered`.
 
         `live` is the runnable with the name of the run, if this process has one: it may be the table itself. Its tools
         come before those of other agents.
         """
-        if isinstance(live, Table) and live.to_config() == config:
+        if isinstance(live, WorkflowTable) and live.to_config() == config:
             live.bind(self)
             return live
-        table = Table.read(config)
+        table = WorkflowTable.from_config(config)
         own = {each.spec.name: each for each in self._own_tools()}
         tools = getattr(live, "tools", None)
         own |= self._tools | (dict(tools) if isinstance(tools, Mapping) else {})
@@ -270,7 +270,7 @@ class Registry(Generic[DepsT_co]):
         ahead = [runnable]
         while ahead:
             each = ahead.pop(0)
-            if isinstance(each, Table):
+            if isinstance(each, WorkflowTable):
                 each.bind(self)
             if not any(each is one for one in seen):
                 seen.append(each)

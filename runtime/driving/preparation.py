@@ -18,7 +18,7 @@ from ..agents import budget_check, capabilities
 from ..agents.agent import Agent
 from ..agents.deps import Opened
 from ..agents.todo import of_run
-from ..agents.workflow.table import Table
+from ..agents.workflow.table import WorkflowTable
 from ..agents.workflow.workflow import Decider, Workflow
 from ..core.commands import Command, KnowledgeRead, PreparationFailed, ToolsResolved
 from ..core.effects import Evaluate, Prepare
@@ -164,7 +164,7 @@ class Preparation:
 
     def _listed(self, tools: Mapping[str, Tool]) -> list[Tool]:
         """Return the tools that a workflow lists; the others are known once its code calls them."""
-        if isinstance(self._agent, Table):
+        if isinstance(self._agent, WorkflowTable):
             return [tools[name] for name in self._agent.config.tools]
         submitted = self._journal.state.submitted
         names = (submitted.config.get("tools") or ()) if submitted is not None else ()

@@ -29,6 +29,7 @@ from foldlog.runtime import (
     ToolContext,
     Worker,
     WorkflowRun,
+    WorkflowTable,
     postcondition,
     tool,
     workflow,
@@ -958,6 +959,46 @@ async def operated(world: World) -> None:
         await end(run)
 
 
+async def tabled(world: World) -> None:
+    """A table calls tools side by side, skips a step, goes on after one that fails, and asks before it sends."""
+
+    @tool(effect="pure")
+    async def find(order: str) -> dict[str, Any]:
+        """Find an order."""
+        return {"order": order, "days": 15}
+
+    @tool(effect="idempotent")
+    async def send_to(name: str, text: str) -> str:
+        """Send a text."""
+        return f"{name}: {text}"
+
+    steps = [
+        {"id": "find", "tool": "find", "arguments": {"order": "${input.order}"}},
+        {"id": "rest", "sleep": 0.001},
+        {"id": "early", "ask": "Wait for ${find.result.order}?", "when": "find.result.days < 14"},
+        {"id": "later", "wait": "later", "needs": ["early"]},
+        {
+            "id": "lost",
+            "tool": "send_to",
+            "arguments": {"name": "a", "text": "${find.result.no_such}"},
+            "on_error": "continue",
+        },
+        {
+            "id": "send",
+            "tool": "send_to",
+            "needs": ["lost", "rest"],
+            "arguments": {"name": "bank", "text": "${find.result.days} days"},
+            "approval": "required",
+            "retry": {"attempts": 2},
+        },
+    ]
+    table = {"kind": "workflow", "name": "chase", "steps": steps, "output": "${send.result}"}
+    chase = WorkflowTable.from_config(table, Registry(tools=[find, send_to]))
+    async with Runtime.open(log=world.log, registry=Registry(workflows=[chase])) as rt:
+        run = await rt.start(chase, "17")
+        await answered(run, "approved")
+
+
 async def waited(world: World) -> None:
     """A call sleeps, and waits for signals: one was there before, one is refused, one does not come in time."""
 
@@ -1054,6 +1095,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         with_files,
         waited,
         operated,
+        tabled,
         buried,
         called_back,
     )

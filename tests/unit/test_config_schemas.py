@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from foldlog.adapters.cli.agent_files import check_path
 from foldlog.eventlog.errors import AgentConfigError
-from foldlog.runtime import Agent, RalphLoop, Registry, Swarm
+from foldlog.runtime import Agent, RalphLoop, Registry, Swarm, Workflow
 from foldlog.runtime.agents.config import AgentConfig, ContextConfig, PolicyConfig, PolicyRuleConfig
 from foldlog.runtime.agents.kinds import KINDS, runnable_of_table
 from foldlog.runtime.agents.loop_config import RalphConfig, Stop
@@ -190,5 +190,6 @@ def test_whatever_is_given_is_a_configuration_or_an_error_that_says_what_is_wron
         problems = error.problems
     else:
         problems = ()
-        PUBLISHED[kind].validate(json.loads(json.dumps(runnable.to_config())))
+        if not isinstance(runnable, Workflow):  # of a function: no file has it
+            PUBLISHED[kind].validate(json.loads(json.dumps(runnable.to_config())))
     assert all(problem.message for problem in problems)

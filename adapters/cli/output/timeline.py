@@ -25,6 +25,7 @@ from ....eventlog.events import (
     MessageQueued,
     ModelFailed,
     ModelRequested,
+    OperationSkipped,
     Parked,
     PauseRequested,
     Prepared,
@@ -224,6 +225,8 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
             return row(
                 event.decision, f"{event.approval_id}{by}{note}{edited}", style=ASK, value=event.arguments
             )
+        case OperationSkipped():
+            return row("failed" if event.failed else "skipped", f"{event.place} {event.why}", style=DIM)
         case WaitStarted():
             until = "" if event.until is None else f" until {moment(event.until)}"
             what = "the callback " if event.kind == "callback" else ""

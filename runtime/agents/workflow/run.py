@@ -316,6 +316,7 @@ class WorkflowRun:
             raise ConfigError(f"a wait ends at a datetime with a time zone, not {until!r:.60}")
         if after_s is not None and not 0 <= after_s < math.inf:
             raise ConfigError(f"a wait takes a number of seconds that is not negative, not {after_s!r:.60}")
+        after_s = None if after_s is None else float(after_s)  # 60 and 60.0 are the same
         at = until.timestamp() if until is not None else None
         digest = request_digest(after_s if at is None else None, at, form)
         fact = AskWait(place=place, kind=kind, name=name, until=at, after_s=after_s, form=form, asked=digest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -17,7 +17,21 @@ from ...ports.suggestions import near, unknown
 from ...ports.tools import Tool
 from .table_config import StepConfig, TableConfig, input_names, read_table, table_error
 from .table_decider import TableDecider
-from .workflow import Decider, Known, Workflow
+from .workflow import Decider, Workflow
+
+
+class Known(Protocol):
+    """The tools and runnables of a process by name: a registry."""
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools by name."""
+        ...
+
+    @property
+    def agents(self) -> Mapping[str, Runnable[Any]]:
+        """The agents, swarms, loops and workflows by name."""
+        ...
 
 
 class Registered(NamedTuple):
@@ -27,8 +41,8 @@ class Registered(NamedTuple):
     agents: Mapping[str, Runnable[Any]]
 
 
-class Table(Workflow[Any]):
-    """A workflow whose steps are a table. Frozen, equal only to itself; read with `Workflow.from_config`."""
+class WorkflowTable(Workflow[Any]):
+    """A workflow whose steps are a table, as a file has them. Frozen, equal only to itself."""
 
     __slots__ = ("_inputs", "known_agents", "plan")
 
@@ -50,11 +64,15 @@ class Table(Workflow[Any]):
         object.__setattr__(self, "_inputs", input_names(config))
 
     @classmethod
-    def read(cls, data: Mapping[str, Any], known: Known | None = None) -> Table:
-        """Return the table in `data`, with the tools and agents of a registry, if one is given.
+    def from_config(cls, data: Mapping[str, Any], registry: Known | None = None) -> WorkflowTable:
+        """Return the workflow in a table, as read from TOML or JSON.
 
-        Raises `AgentConfigError` with all that is wrong with it.
+        With a registry its tools and agents are looked up there, else when a run needs them. Raises `AgentConfigError`
+        with all that is wrong, each with its place in the table.
         """
+        known, given = registry, cast("object", data)
+        if not isinstance(given, Mapping):
+            raise AgentConfigError(f"a workflow's configuration must be a table, not {data!r:.60}")
         if known is None:
             return cls(read_table(data))
         try:
@@ -118,6 +136,13 @@ class Table(Workflow[Any]):
     def decider(self, state: RunState) -> Decider:
         """Return the decider of a run, at the beginning of its log."""
         return TableDecider(self, state)
+
+
+def workflow_of(data: Mapping[str, Any]) -> Workflow[Any]:
+    """Return the workflow of a configuration: a table, or a function without its code. Raises `AgentConfigError`."""
+    given: object = data  # of any type
+    is_table = isinstance(given, Mapping) and "steps" in given
+    return WorkflowTable.from_config(data) if is_table else Workflow.from_config(data)
 
 
 def missing(data: Mapping[str, Any], known: Known) -> list[ConfigProblem]:

@@ -356,7 +356,7 @@ def _of_kind(step: Mapping[str, Any], where: str) -> list[ConfigProblem]:
             f"{where}.{key}", f"{where}.{key}: belongs to {_either(of)}, and this step has {kind!r}"
         )
         for key, of in _OF_KIND.items()
-        if key in step and kind not in of
+        if step.get(key) not in (None, {}, [], ()) and kind not in of  # what is stored has the defaults
     ]
     if kind == "agent" and step.get("input") is None:
         found.append(ConfigProblem(f"{where}.input", f"{where}.input: the agent needs an input"))

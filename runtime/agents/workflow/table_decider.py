@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -19,16 +19,30 @@ from ....projections.run_state import RunState
 from ...core.templates import Missing, Template
 from ...core.workflow.facts import Ending, Fact, Skip
 from ...core.workflow.places import described
-from ...core.workflow.table import Outcome, next_move
+from ...core.workflow.table import Outcome, Step, next_move
 from ...ports.conditions import Condition, ConditionFailed
+from ...ports.runnable import Runnable
 from ...ports.tools import Answer, Signal
 from .operations import Gather, Operation
 from .program import Divergence, Progress
-from .run import WorkflowRun
-from .table_config import INPUT, StepConfig
+from .run import KnowsTools, WorkflowRun
+from .table_config import INPUT, StepConfig, TableConfig
 
-if TYPE_CHECKING:
-    from .table import Table
+
+class Tabled(KnowsTools, Protocol):
+    """The table of a run. `WorkflowTable` implements it."""
+
+    config: TableConfig
+    known_agents: dict[str, Runnable[Any]]
+    plan: list[Step]
+
+    def ordered(self) -> list[StepConfig]:
+        """Return the steps so that each comes after all that it needs."""
+        ...
+
+    def read_input(self, text: str) -> Any:
+        """Return the input as references see it. Raises `ConfigError`."""
+        ...
 
 
 class _Broken(Exception):
@@ -38,7 +52,7 @@ class _Broken(Exception):
 class TableDecider:
     """The table of one run in this process. `go_on` as often as the log has grown."""
 
-    def __init__(self, table: Table, state: RunState) -> None:
+    def __init__(self, table: Tabled, state: RunState) -> None:
         self._table = table
         self._steps = {step.id: step for step in table.ordered()}
         """Each comes after all that it needs."""

@@ -46,20 +46,6 @@ class Decider(Protocol):
         ...
 
 
-class Known(Protocol):
-    """The tools and runnables of a process by name: a registry."""
-
-    @property
-    def tools(self) -> Mapping[str, Tool]:
-        """The tools by name."""
-        ...
-
-    @property
-    def agents(self) -> Mapping[str, Runnable[Any]]:
-        """The agents, swarms, loops and workflows by name."""
-        ...
-
-
 class Workflow(Generic[OutputT]):
     """A named function whose steps are in the log, made by `workflow`; frozen, equal only to itself."""
 
@@ -159,17 +145,8 @@ class Workflow(Generic[OutputT]):
         return self.config.model_dump(mode="json", exclude_none=True)
 
     @classmethod
-    def from_config(cls, data: Mapping[str, Any], registry: Known | None = None) -> Workflow:
-        """Return the workflow of a table; of a function it is the stored configuration, without the code.
-
-        With a registry the tools and agents of the table are looked up there; without, when a run needs them. Raises
-        `AgentConfigError` with all that is wrong, each with its place in the table.
-        """
-        given: object = data  # of any type
-        if isinstance(given, Mapping) and "steps" in given:
-            from .table import Table
-
-            return Table.read(data, registry)
+    def from_config(cls, data: Mapping[str, Any]) -> Workflow[Any]:
+        """Return the workflow of a stored configuration, without its code. Raises `AgentConfigError`."""
         return cls(read_config(data), None)
 
     def as_tool(self, name: str | None = None, description: str = "") -> PythonTool[Any, Any]:
