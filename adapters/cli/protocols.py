@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ..console.routing import Door as ApiDoor
     from ..http.access import Role
 
-NAMES = ("responses",)
+NAMES = ("mcp", "responses")
 
 
 def read_names(given: str) -> tuple[str, ...]:
@@ -33,9 +34,17 @@ def read_names(given: str) -> tuple[str, ...]:
 
 @contextlib.asynccontextmanager
 async def protocol_routes(
-    names: tuple[str, ...], runtime: Runtime, identity: Identity, *, executor: str
+    names: tuple[str, ...],
+    runtime: Runtime,
+    identity: Identity,
+    *,
+    executor: str,
+    closing: asyncio.Event | None = None,
 ) -> AsyncIterator[list[Route]]:
-    """Open the protocols; yields their routes. Raises `ConfigError` for a registry without agents."""
+    """Open the protocols; yields their routes. Set `closing` when no new requests are taken.
+
+    Raises `ConfigError` for a registry without agents.
+    """
     from ..console.identity import check_role
     from ..protocols.door import Door
 
@@ -45,12 +54,20 @@ async def protocol_routes(
     def identified(request: Request, role: Role) -> str:
         return check_role(identity.actor_of(request), role).name
 
-    routes: list[Route] = []
-    if "responses" in names:
-        from ..responses import responses_routes
+    def door(via: str) -> Door:
+        return Door(runtime, identified, via=via, executor=executor, closing=closing)
 
-        routes += responses_routes(Door(runtime, identified, via="responses", executor=executor))
-    yield routes
+    async with contextlib.AsyncExitStack() as stack:
+        routes: list[Route] = []
+        if "responses" in names:
+            from ..responses import responses_routes
+
+            routes += responses_routes(door("responses"))
+        if "mcp" in names:
+            from ..mcp_server import mcp_routes
+
+            routes += await stack.enter_async_context(mcp_routes(door("mcp")))
+        yield routes
 
 
 def shielded(routes: list[Route], door: ApiDoor) -> list[Route]:

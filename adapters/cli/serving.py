@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import functools
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 Protocols = Annotated[
     str,
-    typer.Option(metavar="NAMES", help="Serve agents over these, with commas between: responses."),
+    typer.Option(metavar="NAMES", help="Serve agents over these, with commas between: mcp, responses."),
 ]
 NAMES_MAX = 12
 """Maximum number of hooks that are listed at the start."""
@@ -157,9 +158,10 @@ async def serve_http(settings: Settings, what: Served, door: Serving) -> int:
     screen = Screen(settings)
     say = announcer(screen, door.log_format)
     registry: Registry = Registry() if what.registry is None else load_registry(what.registry)
+    closing = asyncio.Event()
     async with (
         opened(settings, registry, log_format=door.log_format) as runtime,
-        _application(runtime, what, door) as (app, names, api),
+        _application(runtime, what, door, closing) as (app, names, api),
     ):
         with interruption() as interrupted:
             async with served(app, door.host, door.port, door.grace_s) as address:
@@ -167,6 +169,7 @@ async def serve_http(settings: Settings, what: Served, door: Serving) -> int:
                 if api is not None:
                     _tell_access(screen, api, f"{address}{door.base_path}", opens=what.open)
                 await interrupted.wait()
+                closing.set()
                 say("draining: no new requests are taken (repeat to exit immediately)")
     say("the server has ended")
     return 0
@@ -174,7 +177,7 @@ async def serve_http(settings: Settings, what: Served, door: Serving) -> int:
 
 @contextlib.asynccontextmanager
 async def _application(
-    runtime: Runtime, what: Served, door: Serving
+    runtime: Runtime, what: Served, door: Serving, closing: asyncio.Event
 ) -> AsyncIterator[tuple[Starlette, str, Door | None]]:
     """Open the application; yields it, what it serves in words, and who may call, unless it serves hooks only."""
     from ..http.app import application, health_routes, hook_routes
@@ -193,7 +196,9 @@ async def _application(
     from .protocols import protocol_routes, shielded
 
     api = console_door(runtime, _api_options(what, door))
-    async with protocol_routes(what.protocols, runtime, api.identity, executor=what.executor) as routes:
+    async with protocol_routes(
+        what.protocols, runtime, api.identity, executor=what.executor, closing=closing
+    ) as routes:
         parts.append([*shielded(routes, api)])
         names += [f"the protocol {name}" for name in what.protocols]
         if what.api:

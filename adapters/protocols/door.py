@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from ...eventlog.errors import ConfigError, NotRegistered
 from ...eventlog.events import Trigger
 from ...runtime import Runtime
 from ...runtime.executors.installed import executor_factory
-from ...runtime.handle import Decision, RunHandle
+from ...runtime.handle import CallOutcome, Decision, RunHandle
 from ...runtime.options import RunOptions
 from ...runtime.ports.files import Content
 from ...runtime.ports.runnable import Runnable
@@ -46,9 +47,12 @@ class Door:
         *,
         via: str,
         executor: str = "durable",
+        closing: asyncio.Event | None = None,
     ) -> None:
         """`identified` returns the name of a request's sender, who has a role. It raises `Refused` (401, 403)."""
         self.runtime, self.via, self._identified, self._executor = runtime, via, identified, executor
+        self.closing = closing or asyncio.Event()
+        """Set when the server takes no new requests: streams end, and whoever is cut off did not leave."""
         executor_factory(executor)  # raises ConfigError for one that does not exist
 
     def origin(self, request: Request, role: Role = "operator") -> Origin:
@@ -103,9 +107,11 @@ class Door:
         *,
         note: str = "",
         arguments: Mapping[str, Any] | None = None,
+        outcome: CallOutcome | None = None,
+        result: Any = None,
     ) -> None:
         """Answer an approval of a run or of one below it. Raises `ApprovalError`."""
-        await run.resolve(approval_id, decision, note, arguments, by=origin.actor)
+        await run.resolve(approval_id, decision, note, arguments, outcome, result, by=origin.actor)
 
     async def drive(self, run: RunHandle[Any]) -> None:
         """Get a run driven on that was driven in this process or in one that is gone; a worker's needs no word."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
@@ -17,11 +18,16 @@ SEND_TIMEOUT_S = 60.0
 
 
 def event_stream(
-    events: AsyncGenerator[ServerSentEvent], on_error: Callable[[Response], ServerSentEvent]
+    events: AsyncGenerator[ServerSentEvent],
+    on_error: Callable[[Response], ServerSentEvent],
+    closing: asyncio.Event,
 ) -> EventSourceResponse:
-    """Return an answer of these events. One that fails ends with `on_error` of the problem document."""
+    """Return an answer of these events. One that fails ends with `on_error` of the problem document.
+
+    It also ends once the server is `closing`, and its client goes on elsewhere.
+    """
     return EventSourceResponse(
-        _told(events, on_error),
+        _told(_until(events, closing), on_error),
         ping=PING_S,
         ping_message_factory=lambda: ServerSentEvent(comment="ping"),
         send_timeout=SEND_TIMEOUT_S,
@@ -38,3 +44,27 @@ async def _told(
                 yield event
         except Exception as error:  # noqa: BLE001 - `answer_to` logs what it does not know
             yield on_error(answer_to(error))
+
+
+async def _until(
+    events: AsyncGenerator[ServerSentEvent], closing: asyncio.Event
+) -> AsyncGenerator[ServerSentEvent]:
+    ending = asyncio.ensure_future(closing.wait())
+    try:
+        async with contextlib.aclosing(events):
+            while True:
+                coming = asyncio.ensure_future(anext(events))
+                try:
+                    await asyncio.wait({coming, ending}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    if not coming.done():
+                        coming.cancel()
+                        await asyncio.gather(coming, return_exceptions=True)
+                if coming.cancelled():
+                    return
+                try:
+                    yield coming.result()
+                except StopAsyncIteration:
+                    return
+    finally:
+        ending.cancel()

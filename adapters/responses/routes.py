@@ -78,7 +78,7 @@ class _Responses:
                 set[str](),
             )
         if asked.stream:
-            return _streamed(self._stream(run, 0, seen))
+            return self._streamed(self._stream(run, 0, seen))
         if asked.background:
             return answer(200, await self._now(run))
         return answer(200, await while_connected(request, self._rested(run)))
@@ -91,7 +91,8 @@ class _Responses:
         if wants not in {"true", "false"}:
             raise BadRequest("stream must be true or false", "stream")
         if wants == "true":
-            return _streamed(self._stream(run, _number(request.query_params.get("starting_after")), set()))
+            number = _number(request.query_params.get("starting_after"))
+            return self._streamed(self._stream(run, number, set()))
         return answer(200, await self._now(run))
 
     async def cancel(self, request: Request) -> Response:
@@ -200,6 +201,14 @@ class _Responses:
             list(output.say(state.output))
         return await response_of(run, output.items, waits=why)
 
+    def _streamed(self, events: AsyncGenerator[Sent]) -> Response:
+        async def told() -> AsyncGenerator[ServerSentEvent]:
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    yield _sent(event)
+
+        return event_stream(told(), _failed, self._door.closing)
+
     async def _stream(self, run: RunHandle[Any], number: int, answered: set[str]) -> AsyncGenerator[Sent]:
         """Yield what a client misses that has all up to a number, and all up to these approvals."""
         output, over, unseen = Output(run.run_id), False, set(answered)
@@ -238,15 +247,6 @@ class _Responses:
 def _read(output: Output, event: Any) -> None:
     for _ in output.feed(event):
         pass
-
-
-def _streamed(events: AsyncGenerator[Sent]) -> Response:
-    async def told() -> AsyncGenerator[ServerSentEvent]:
-        async with contextlib.aclosing(events):
-            async for event in events:
-                yield _sent(event)
-
-    return event_stream(told(), _failed)
 
 
 def _sent(event: Sent) -> ServerSentEvent:

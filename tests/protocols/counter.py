@@ -81,12 +81,14 @@ class Counter:
     async def _serve(self, port: int = 0) -> None:
         stack = self._server = contextlib.AsyncExitStack()
         self.runtime = await stack.enter_async_context(Runtime.open(log=self.log, registry=self.registry))
+        closing = asyncio.Event()
         door = console_door(self.runtime, ApiOptions(), self._tokens)
         routes = await stack.enter_async_context(
-            protocol_routes(NAMES, self.runtime, door.identity, executor=self.executor)
+            protocol_routes(NAMES, self.runtime, door.identity, executor=self.executor, closing=closing)
         )
         app = application(shielded(routes, door))
         self.address = await stack.enter_async_context(served(app, "127.0.0.1", port, 1.0))
+        stack.callback(closing.set)
 
     async def _leave(self, worker: Worker, task: asyncio.Task[None]) -> None:
         worker.stop()

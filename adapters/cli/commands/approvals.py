@@ -95,7 +95,12 @@ def approve(  # noqa: PLR0913 - its options
     """Approve; the run continues."""
     from ..loops import run_async
 
-    answer: dict[str, Any] = {"decision": "approved", "note": note, "outcome": outcome, "by": by or _user()}
+    answer: dict[str, Any] = {
+        "decision": "approved",
+        "note": note,
+        "outcome": outcome,
+        "by": by or user_name(),
+    }
     answer["arguments"] = json_option("--arguments", arguments, an_object=True)
     answer["result"] = json_option("--result", result, an_object=False)
     answer["always"] = always
@@ -109,7 +114,7 @@ def reject(
     """Reject; the run continues without the call. The model is informed."""
     from ..loops import run_async
 
-    answer = {"decision": "rejected", "note": note, "by": by or _user()}
+    answer = {"decision": "rejected", "note": note, "by": by or user_name()}
     return run_async(_answer(settings_of(context), approval, token, answer))
 
 
@@ -125,7 +130,7 @@ def issue(
     from ..loops import run_async
     from ..output.times import seconds_of
 
-    return run_async(_issue(settings_of(context), approval, seconds_of(expires), by or _user()))
+    return run_async(_issue(settings_of(context), approval, seconds_of(expires), by or user_name()))
 
 
 @tokens.command()
@@ -138,10 +143,11 @@ def revoke(
     """Revoke all resume tokens of an approval."""
     from ..loops import run_async
 
-    return run_async(_revoke(settings_of(context), approval, by or _user()))
+    return run_async(_revoke(settings_of(context), approval, by or user_name()))
 
 
-def _user() -> str:
+def user_name() -> str:
+    """Return the name of the user of this machine, the actor of its commands; empty if it has none."""
     import getpass
 
     try:

@@ -1,4 +1,4 @@
-"""`foldlog mcp`: log in to MCP servers."""
+"""`foldlog mcp`: log in to MCP servers, and be one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,37 @@ from ..settings import Settings, settings_of
 if TYPE_CHECKING:
     from ....runtime.agents.mcp_servers import HttpServer
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Log in to MCP servers.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Log in to MCP servers, or be one.")
 
 
-@app.callback()
-def _group() -> None:
-    """Keep `login` a subcommand although it is the only one."""
+@app.command()
+def serve(
+    context: typer.Context,
+    path: Annotated[str, typer.Argument(metavar="MODULE:REGISTRY", help="Registry of the agents to serve.")],
+    *,
+    executor: Annotated[str, typer.Option(metavar="NAME", help="Executor of the runs.")] = "local",
+    by: Annotated[str, typer.Option(metavar="NAME", help="Who calls; default: you.")] = "",
+) -> int:
+    """Serve agents as tools over stdio, for an MCP client that starts this command.
+
+    Over HTTP `foldlog serve --protocols mcp` does it.
+    """
+    from ..loading import check_executor
+    from ..loops import run_async
+    from .approvals import user_name
+
+    check_executor(executor)
+    return run_async(_serve(settings_of(context), path, executor, by or user_name()))
+
+
+async def _serve(settings: Settings, path: str, executor: str, by: str) -> int:
+    from ...mcp_server.stdio import serve_stdio
+    from ..loading import load_registry
+    from ..opening import opened
+
+    async with opened(settings, load_registry(path)) as runtime:
+        await serve_stdio(runtime, executor=executor, actor=by)
+    return OK
 
 
 @app.command()

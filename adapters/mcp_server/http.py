@@ -1,0 +1,56 @@
+"""The MCP server over streamable HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from ..http.answers import answer_to
+from ..protocols.door import Door, Origin
+from .server import Call, agent_server
+
+BODY_BYTES_MAX = 4 * 1024 * 1024
+SESSIONS_MAX = 1000
+_ORIGIN = "foldlog.origin"
+
+
+@contextlib.asynccontextmanager
+async def mcp_routes(door: Door) -> AsyncIterator[list[Route]]:
+    """Open the server; yields the route of `/mcp`."""
+    manager = StreamableHTTPSessionManager(
+        agent_server(door, _origin_of), max_request_body_size=BODY_BYTES_MAX, max_sessions=SESSIONS_MAX
+    )
+    async with manager.run():
+        yield [Route("/mcp", _Known(door, manager), methods=["GET", "POST", "DELETE"])]
+
+
+class _Known:
+    """The application for callers that are known. A session belongs to the caller that began it."""
+
+    def __init__(self, door: Door, manager: StreamableHTTPSessionManager) -> None:
+        self._door, self._manager = door, manager
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            origin = self._door.origin(Request(scope))
+        except Exception as error:  # noqa: BLE001 - each has its answer
+            await answer_to(error)(scope, receive, send)
+            return
+        scope[_ORIGIN] = origin
+        scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=origin.actor, scopes=[]))
+        await self._manager.handle_request(scope, receive, send)
+
+
+def _origin_of(call: Call) -> Origin:
+    request: Any = call.request
+    origin: Origin = request.scope[_ORIGIN]
+    return origin

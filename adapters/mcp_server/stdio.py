@@ -1,0 +1,20 @@
+"""The MCP server over standard input and output, for a client that starts it."""
+
+from __future__ import annotations
+
+from mcp.server.stdio import stdio_server
+
+from ...runtime import Runtime
+from ..protocols.door import Door, Origin
+from .server import agent_server
+
+
+async def serve_stdio(runtime: Runtime, *, executor: str, actor: str) -> None:
+    """Serve the agents of a runtime until standard input ends; its caller is `actor`."""
+    server = agent_server(Door(runtime, _nobody, via="mcp", executor=executor), lambda _: Origin(actor))
+    async with stdio_server() as (reads, writes):
+        await server.run(reads, writes, server.create_initialization_options())
+
+
+def _nobody(*_: object) -> str:
+    raise AssertionError("there are no requests over HTTP")
