@@ -1,0 +1,52 @@
+// What the shell shows of the namespace at all times: who we are, how many approvals are pending, violations.
+import { signal, effect } from "./vendor/preact.js";
+import { get } from "./api.js";
+import { follow } from "./stream.js";
+import { preferences } from "./preferences.js";
+
+export const me = signal(/** @type {any} */ (null));
+/** The number of pending approvals; a text if there are more than can be counted; null until it is known. */
+export const pendingApprovals = signal(/** @type {number|string|null} */ (null));
+export const violations = signal(0);
+/** The title of the view, which the tab shows after the number of approvals. */
+export const title = signal("");
+
+/** True if we may act. */
+export const mayAct = () => me.value?.role === "operator" || me.value?.role === "admin";
+export const isAdmin = () => me.value?.role === "admin";
+
+async function countApprovals() {
+  const before = pendingApprovals.peek();
+  const { rows, next } = await get("/approvals?limit=500").catch(() => ({ rows: null, next: null }));
+  if (!rows) return;
+  pendingApprovals.value = next ? `${rows.length}+` : rows.length;
+  const more = typeof before === "number" && rows.length > before;
+  if (more && preferences.value.notify && document.hidden && "Notification" in globalThis && Notification.permission === "granted") {
+    const newest = rows[rows.length - 1];
+    new Notification("foldlog: an approval waits", { body: `${newest.tool_name || newest.kind} of ${newest.agent_path}`, tag: newest.approval_id });
+  }
+}
+
+let following = false;
+/** @type {ReturnType<typeof setTimeout>|undefined} */
+let soon;
+
+/** Follow what the shell shows, once. */
+export function followShell() {
+  if (following) return;
+  following = true;
+  countApprovals();
+  follow("approvals", null, ({ event }) => {
+    if (event !== "list" && event !== "resync") return;
+    clearTimeout(soon);
+    soon = setTimeout(countApprovals, 100);
+  });
+  follow("monitor", null, ({ event, data }) => {
+    if (event === "violation") violations.value = data.count ?? violations.value + 1;
+  });
+}
+
+effect(() => {
+  const pending = pendingApprovals.value;
+  document.title = `${pending ? `(${pending}) ` : ""}${title.value ? `${title.value} · ` : ""}foldlog`;
+});

@@ -1,0 +1,243 @@
+// The list of runs: filters, exact counts, any number of rows, and changes as they come.
+import { useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
+import { html, Icon, Status, Time, Took, Id, Skeleton, Failed, Empty, Command, Act, announce, confirmed, copied, narrow, note } from "../parts.js";
+import { Grid } from "../grid.js";
+import { at, get, post, query, newKey } from "../api.js";
+import { follow } from "../stream.js";
+import { place, tune, go, url } from "../route.js";
+import { count, money, oneLine, plural, visible } from "../text.js";
+import { preferences, prefer } from "../preferences.js";
+import { useKeys } from "../keys.js";
+import { me, mayAct, title } from "../shell.js";
+import { actions } from "../palette.js";
+import { NAMES, parameters, tokens, withFilter, written } from "../filters.js";
+
+const STATUSES = ["queued", "running", "paused", "completed", "error", "cancelled"];
+const PAGE = 100;
+const HEIGHTS = { normal: 46, compact: 30 };
+
+/** The total of counts; a text if one is not exact. @param {Record<string, number|string>} counts */
+function total(counts) {
+  let sum = 0, more = false;
+  for (const value of Object.values(counts)) {
+    sum += Number.parseInt(String(value), 10);
+    more ||= typeof value === "string";
+  }
+  return more ? `${sum}+` : sum;
+}
+
+/** The rows of a filter by pages, with the changes that the stream brings. @param {string} filter */
+function useRuns(filter) {
+  const given = useMemo(() => parameters(filter), [filter]);
+  const key = JSON.stringify(given);
+  const [list, set] = useState(/** @type {any} */ ({ key: "", rows: [], next: null, counts: null, all: null, error: null, fresh: [] }));
+  const [turn, again] = useState(0);
+  const state = useRef(list);
+  const onTop = useRef(true);
+  const change = (/** @type {any} */ part) => {
+    state.current = { ...state.current, ...part };
+    set(state.current);
+  };
+  useEffect(() => {
+    const control = new AbortController();
+    Promise.all([get(`/runs${query({ ...given, limit: PAGE })}`, control.signal), get(`/runs/counts${query({ ...given, status: null })}`, control.signal)]).then(
+      ([page, counts]) => change({ key, rows: page.rows, next: page.next, counts, error: null, fresh: [], asked: null }),
+      (error) => error.name === "AbortError" || change({ key, error }),
+    );
+    const topic = `runs${query(given)}`;
+    const end = follow(topic, null, ({ event, data }) => {
+      if (state.current.key !== key) return;
+      if (event === "resync") again((n) => n + 1);
+      if (event === "list") merge(data);
+    });
+    return () => {
+      control.abort();
+      end();
+    };
+  }, [key, turn]);
+  function merge(/** @type {any} */ data) {
+    const { rows, fresh } = state.current;
+    const gone = new Set(data.removes ?? []);
+    const known = new Map(rows.map((/** @type {any} */ row, /** @type {number} */ n) => [row.run_id, n]));
+    let changed = gone.size ? rows.filter((/** @type {any} */ row) => !gone.has(row.run_id)) : rows.slice();
+    if (gone.size) changed.forEach((/** @type {any} */ row, /** @type {number} */ n) => known.set(row.run_id, n));
+    const added = [];
+    for (const row of data.upserts ?? []) {
+      const n = known.get(row.run_id);
+      if (n !== undefined && changed[n]?.run_id === row.run_id) changed[n] = row;
+      else if (!changed.length || row.submitted_at >= changed[changed.length - 1].submitted_at || !state.current.next) added.push(row);
+    }
+    let waiting = fresh.filter((/** @type {any} */ row) => !gone.has(row.run_id) && !added.some((each) => each.run_id === row.run_id)).concat(added);
+    const focused = document.activeElement?.getAttribute("role") === "grid";
+    if (waiting.length && onTop.current && !focused) {
+      changed = sorted([...waiting, ...changed]);
+      waiting = [];
+      if (added.length) announce(plural(added.length, "new run"));
+    }
+    change({ rows: changed, fresh: waiting, counts: data.counts ?? state.current.counts });
+  }
+  return {
+    ...list,
+    stale: list.key !== key,
+    given,
+    onTop,
+    reload: () => again((n) => n + 1),
+    show: () => change({ rows: sorted([...state.current.fresh, ...state.current.rows]), fresh: [] }),
+    more: async () => {
+      const { next, asked } = state.current;
+      if (!next || asked === next || state.current.key !== key) return;
+      change({ asked: next });
+      const page = await get(`/runs${query({ ...given, limit: 200, before: next })}`).catch(() => null);
+      if (!page || state.current.asked !== next) {
+        change({ asked: null });
+        return;
+      }
+      const known = new Set(state.current.rows.map((/** @type {any} */ row) => row.run_id));
+      change({ rows: [...state.current.rows, ...page.rows.filter((/** @type {any} */ row) => !known.has(row.run_id))], next: page.next, asked: null });
+    },
+  };
+}
+
+/** @param {any[]} rows */
+function sorted(rows) {
+  return rows.sort((a, b) => b.submitted_at - a.submitted_at || (a.run_id < b.run_id ? 1 : -1));
+}
+
+/** Why a run waits, in words: of the server if it tells. @param {any} row */
+export function whyOf(row) {
+  if (typeof row.why === "string") return row.why;
+  if (row.why?.sentence) return row.why.sentence;
+  if (row.error) return row.error;
+  if (row.waiting_for === "approval" && row.approvals) return `Waits for people: ${plural(row.approvals, "approval")}.`;
+  if (row.waiting_for === "worker") return row.reason;
+  return "";
+}
+
+const COLUMNS = [
+  { id: "status", label: "Status", width: "10.5rem", cell: (/** @type {any} */ row) => html`<${Status} status=${row.status} reason=${row.status === "paused" ? row.reason : row.status === "error" ? row.error_type : ""} />` },
+  { id: "run", label: "Run", width: "9.5rem", cell: (/** @type {any} */ row) => html`<a class="mono" tabindex="-1" href=${url(`/runs${at(row.run_id)}`)} title=${visible(row.run_id)}>${shortened(row.run_id)}</a>${row.forked_from ? html` <span class="tag" title=${`Fork of ${row.forked_from}`}>fork</span>` : null}${row.parent ? html` <span class="tag" title=${`Child of ${row.parent}`}>child</span>` : null}` },
+  { id: "agent", label: "Agent", width: "minmax(6rem, 9rem)", cell: (/** @type {any} */ row) => visible(row.agent) },
+  { id: "input", label: "Input, and why it waits", width: "minmax(8rem, 1fr)", cell: (/** @type {any} */ row) => {
+    const why = whyOf(row);
+    return html`<span class="line" title=${visible(row.input)}>${oneLine(row.input, 200) || html`<span class="dim">${row.buried ? row.buried : "no input"}</span>`}</span>${why ? html`<span class=${`line why ${row.status === "error" ? "bad" : ""}`} title=${visible(why)}>${oneLine(why, 200)}</span>` : null}`;
+  } },
+  { id: "started", label: "Started", width: "7.5rem", cell: (/** @type {any} */ row) => html`<${Time} at=${row.submitted_at} />` },
+  { id: "took", label: "Took", width: "5.5rem", kind: "number", cell: (/** @type {any} */ row) => html`<${Took} from=${row.submitted_at} to=${row.ended_at} />` },
+  { id: "steps", label: "Steps", width: "3.5rem", kind: "number", cell: (/** @type {any} */ row) => count(row.steps), narrow: false },
+  { id: "tokens", label: "Tokens", width: "5rem", kind: "number", cell: (/** @type {any} */ row) => count(row.usage.total_tokens), narrow: false },
+  { id: "cost", label: "Cost", width: "5rem", kind: "number", cell: (/** @type {any} */ row) => money(row.cost_usd) },
+  { id: "session", label: "Session", width: "minmax(4rem, 7rem)", cell: (/** @type {any} */ row) => (row.session ? html`<a tabindex="-1" href=${url(`/sessions${at(row.session)}`)}>${visible(row.session)}</a>` : html`<span class="dim">–</span>`), narrow: false },
+  { id: "worker", label: "Worker", width: "minmax(4rem, 8rem)", cell: (/** @type {any} */ row) => html`<span title=${visible(row.worker)}>${visible(row.worker) || html`<span class="dim">–</span>`}</span>${row.takeovers ? html` <span class="tag warn" title=${`${plural(row.takeovers, "takeover")}, epoch ${row.epoch}`}>↷${row.takeovers}</span>` : null}`, narrow: false },
+];
+
+/** @param {string} id */
+function shortened(id) {
+  return id.length <= 15 ? visible(id) : visible(`${id.slice(0, 6)}…${id.slice(-7)}`);
+}
+
+export default function Runs() {
+  const filter = place.value.query.get("f") ?? "";
+  const list = useRuns(filter);
+  const [cursor, setCursor] = useState(-1);
+  const [chosen, choose] = useState(/** @type {Set<string>} */ (new Set()));
+  const field = useRef(/** @type {HTMLInputElement|null} */ (null));
+  useEffect(() => {
+    title.value = "Runs";
+    actions.current = [{ name: "Start a run", act: () => go("/runs?start=1") }];
+    return () => {
+      actions.current = [];
+    };
+  }, []);
+  useEffect(() => setCursor(-1), [filter]);
+  const row = list.rows[cursor];
+  useKeys({
+    "/": () => field.current?.focus(),
+    y: row ? () => copied(row.run_id) : undefined,
+    Enter: row && document.activeElement === document.body ? () => go(`/runs${at(row.run_id)}`) : undefined,
+    Escape: chosen.size ? () => choose(new Set()) : undefined,
+  });
+  const toggle = (/** @type {any} */ each) => {
+    const next = new Set(chosen);
+    if (!next.delete(each.run_id)) next.add(each.run_id);
+    choose(next);
+  };
+  const heading = html`<header class="view-head"><h1>Runs</h1><${Filter} filter=${filter} field=${field} /><${Views} filter=${filter} />${mayAct() && me.value.agents?.length ? html`<${Start} />` : null}</header>`;
+  const counts = list.counts ?? {};
+  const status = tokens(filter).find((token) => token.name === "status")?.value ?? "";
+  const chips = html`<div class="chips" role="group" aria-label="By status"><button type="button" aria-pressed=${!status} onClick=${() => tune({ f: withFilter(filter, "status", null) })}>all <b>${list.counts ? count(total(counts)) : "–"}</b></button>${STATUSES.map((name) => html`<button type="button" key=${name} class=${`is-${name}`} aria-pressed=${status === name} onClick=${() => tune({ f: withFilter(filter, "status", status === name ? null : name) })}><${Icon} name=${name} filled=${name === "running"} />${name} <b>${list.counts ? count(counts[name] ?? 0) : "–"}</b></button>`)}</div>`;
+  let body;
+  if (list.error) body = html`<${Failed} problem=${list.error} retry=${list.reload} />`;
+  else if (!list.key) body = html`<${Skeleton} lines=${12} />`;
+  else if (!list.rows.length && !list.fresh.length && !list.stale) body = html`<${None} filter=${filter} />`;
+  else
+    body = html`<div class=${`fill loaded${list.stale ? " stale" : ""}`}>
+      ${list.fresh.length ? html`<button type="button" class="fresh" onClick=${list.show}>${plural(list.fresh.length, "new run")}, show</button>` : null}
+      <${Grid} label="Runs" columns=${mayAct() && !narrow.value ? [{ id: "choose", label: "", width: "1.6rem", cell: (/** @type {any} */ each) => html`<input type="checkbox" tabindex="-1" aria-label=${`Choose ${each.run_id}`} checked=${chosen.has(each.run_id)} onChange=${() => toggle(each)} />` }, ...COLUMNS] : COLUMNS}
+        rows=${list.rows} rowKey=${(/** @type {any} */ each) => each.run_id} total=${list.next ? -2 : list.rows.length} cursor=${cursor} onCursor=${setCursor} onOpen=${(/** @type {any} */ each) => go(`/runs${at(each.run_id)}`)}
+        onEnd=${list.more} chosen=${chosen} onChoose=${mayAct() ? toggle : undefined} height=${HEIGHTS[preferences.value.density]} narrowHeight=${96} onTop=${(/** @type {boolean} */ top) => (list.onTop.current = top)} /></div>`;
+  return html`<section class="view runs">${heading}${chips}${chosen.size ? html`<${Batch} chosen=${[...chosen]} done=${() => choose(new Set())} />` : null}${body}</section>`;
+}
+
+/** @param {{filter: string, field: any}} props */
+function Filter({ filter, field }) {
+  const [text, type] = useState(filter);
+  useEffect(() => type(filter), [filter]);
+  const given = tokens(filter);
+  const submit = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    tune({ f: written(tokens(text)) }, { replace: false });
+  };
+  const known = Object.keys(NAMES).map((name) => `${name}:`);
+  return html`<form class="filter" role="search" onSubmit=${submit}><label class="search"><${Icon} name="search" /><span class="visually-hidden">Filter runs</span><input ref=${field} type="search" list="filter-names" spellcheck="false" autocomplete="off" placeholder='agent:refunds error:rate_limit since:2h "order 17"' value=${text} onInput=${(/** @type {any} */ e) => { type(e.target.value); if (e.target.value === "") tune({ f: null }); }} onKeyDown=${(/** @type {KeyboardEvent} */ e) => e.key === "Escape" && field.current?.blur()} /></label><datalist id="filter-names">${known.map((name) => html`<option key=${name} value=${name} />`)}</datalist>
+    ${given.length ? html`<span class="tokens">${given.map((token, n) => html`<button type="button" key=${n} class="token" title="Remove this filter" onClick=${() => tune({ f: written(given.filter((_, each) => each !== n)) })}>${token.name ? html`<b>${token.name}</b> ` : null}${visible(token.value)} <${Icon} name="close" /></button>`)}</span>` : null}</form>`;
+}
+
+/** @param {{filter: string}} props */
+function Views({ filter }) {
+  const { views } = preferences.value;
+  const known = views.find((each) => each.query === filter);
+  if (!views.length && !filter) return null;
+  return html`<span class="views"><label><span class="visually-hidden">Saved views</span><select value=${known?.name ?? ""} onChange=${(/** @type {any} */ e) => { const found = views.find((each) => each.name === e.target.value); if (found) tune({ f: found.query }, { replace: false }); }}><option value="">${views.length ? "Saved views" : "No saved views"}</option>${views.map((each) => html`<option key=${each.name} value=${each.name}>${each.name}</option>`)}</select></label>${
+    filter && !known ? html`<button type="button" onClick=${() => prefer({ views: [...views.filter((each) => each.name !== filter), { name: filter, query: filter }] })}>Save view</button>` : null
+  }${known ? html`<button type="button" onClick=${() => prefer({ views: views.filter((each) => each !== known) })}>Forget view</button>` : null}</span>`;
+}
+
+/** @param {{filter: string}} props */
+function None({ filter }) {
+  const [all, set] = useState(/** @type {number|string|null} */ (null));
+  useEffect(() => {
+    if (filter) get("/runs/counts?children=0").then((counts) => set(total(counts)), () => {});
+  }, [filter]);
+  if (filter) return html`<${Empty} title=${all === null ? "No run matches" : `None of ${count(all)} ${all === 1 ? "run" : "runs"}`}><p><button type="button" onClick=${() => tune({ f: null })}>Clear the filters</button></p><//>`;
+  return html`<${Empty} title="No runs yet"><p>Start a first one; it appears here by itself.</p><${Command} line='foldlog run FILE "…"' /><p class="dim">or two executors and a crash in between:</p><${Command} line="foldlog demo" /><//>`;
+}
+
+/** What is done to the chosen runs. @param {{chosen: string[], done: () => void}} props */
+function Batch({ chosen, done }) {
+  const act = (/** @type {string} */ action, /** @type {string} */ verb) => async () => {
+    const sure = await confirmed({ title: `${verb} ${plural(chosen.length, "run")}?`, text: action === "cancel" ? "A cancel cannot be taken back." : "Each is asked for by its own command.", verb, count: chosen.length });
+    if (!sure) return;
+    const { results } = await post("/batch", { action, ids: chosen }, { key: newKey() });
+    const failed = results.filter((/** @type {any} */ each) => each.error);
+    if (failed.length) note(`${verb}: ${plural(failed.length, "run")} refused: ${failed[0].error}`, true);
+    else note(`${verb}: ${plural(chosen.length, "run")}`);
+    done();
+  };
+  return html`<div class="batch" role="toolbar" aria-label="The chosen runs"><b>${plural(chosen.length, "run")} chosen</b>
+    <${Act} act=${act("pause", "Pause")}>Pause<//><${Act} act=${act("resume", "Resume")}>Resume<//><${Act} act=${act("retry", "Retry")}>Retry<//><${Act} class="danger" act=${act("cancel", "Cancel")}>Cancel<//>
+    ${chosen.length === 2 ? html`<a class="button" href=${url(`/compare${query({ a: chosen[0], b: chosen[1] })}`)}>Compare</a>` : null}<button type="button" class="quiet" onClick=${done}>Choose none</button></div>`;
+}
+
+function Start() {
+  const shown = place.value.query.get("start") === "1";
+  const [agent, setAgent] = useState(me.value.agents[0]);
+  const [input, setInput] = useState("");
+  const [session, setSession] = useState("");
+  const key = useMemo(newKey, [shown]);
+  if (!shown) return html`<button type="button" class="primary" onClick=${() => tune({ start: "1" })}>Start a run</button>`;
+  const start = async () => {
+    const { run_id } = await post("/runs", { agent, input, ...(session ? { session } : {}) }, { key });
+    go(`/runs${at(run_id)}`);
+  };
+  return html`<form class="start" onSubmit=${(/** @type {Event} */ e) => e.preventDefault()}><label class="field">Agent<select value=${agent} onChange=${(/** @type {any} */ e) => setAgent(e.target.value)}>${me.value.agents.map((/** @type {string} */ name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label><label class="field grow">Input<input autofocus value=${input} onInput=${(/** @type {any} */ e) => setInput(e.target.value)} /></label><label class="field">Session<input value=${session} onInput=${(/** @type {any} */ e) => setSession(e.target.value)} /></label><${Act} type="submit" class="primary" act=${start}>Start<//><button type="button" onClick=${() => tune({ start: null })}>Cancel</button></form>`;
+}
