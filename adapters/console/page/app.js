@@ -1,12 +1,12 @@
 // The page: who is signed in, the shell around the views, and which view an address names.
 import { render, signal, useEffect, useRef, useState } from "./vendor/preact.js";
 import { get, post, remove, whenSignedOut } from "./api.js";
-import { preferences, prefer, now } from "./preferences.js";
+import { preferences, prefer } from "./preferences.js";
 import { place, go, url } from "./route.js";
 import { html, Icon, Notes, Confirmation, Dialog, Guard, Skeleton, Failed, Empty } from "./parts.js";
 import { HELP, helpShown, paletteShown, useKeys } from "./keys.js";
 import { Palette } from "./palette.js";
-import { span, visible, ago } from "./text.js";
+import { clock, visible } from "./text.js";
 import { state as stream } from "./stream.js";
 import { me, pendingApprovals, violations, followShell } from "./shell.js";
 
@@ -93,8 +93,8 @@ function StreamState() {
   const told = /** @type {Record<string, string>} */ ({
     live: "live",
     idle: "connecting",
-    reconnecting: `reconnecting since ${span(now.value - since)}`,
-    log: `log unreachable since ${span(now.value - since)}`,
+    reconnecting: `reconnecting since ${clock(since, preferences.value.utc)}`,
+    log: `log unreachable since ${clock(since, preferences.value.utc)}`,
   })[is];
   return html`<span class=${`stream is-${is}`} role="status" aria-live="off" title=${is === "live" ? "Changes appear as they are stored" : "What is shown may be old"}><i></i>${told}</span>`;
 }

@@ -6,26 +6,27 @@ import { useKeys } from "./keys.js";
 
 const AROUND = 8;
 
-/** @typedef {{id: string, label: string, width: string, cell: (row: any, n: number) => any, kind?: string, narrow?: boolean}} Column */
+/** @typedef {{id: string, label: string, width: string, cell: (row: any, n: number) => any, kind?: string, narrow?: boolean, wide?: boolean, from?: number}} Column */
 
-/** The rows of a grid. `narrow` columns are shown where there is little width, one below the other.
+/** The rows of a grid. Columns with `narrow: false` are left out where there is little width, those with `wide: false`
+ * where there is much, and those with `from` below so many pixels.
  * @param {{label: string, columns: Column[], rows: any[], rowKey: (row: any, n: number) => string, total?: number|null,
  *   cursor: number, onCursor: (n: number) => void, onOpen?: (row: any, n: number) => void, onEnd?: () => void,
  *   chosen?: Set<string>, onChoose?: (row: any) => void, follow?: boolean, rowClass?: (row: any) => string, onTop?: (top: boolean) => void,
  *   height?: number, narrowHeight?: number, keys?: boolean}} props */
 export function Grid({ label, columns, rows, rowKey, total, cursor, onCursor, onOpen, onEnd, chosen, onChoose, follow, rowClass, onTop, height, narrowHeight = 84, keys = true }) {
   const box = useRef(/** @type {HTMLDivElement|null} */ (null));
-  const [view, setView] = useState({ top: 0, height: 600 });
+  const [view, setView] = useState({ top: 0, height: 600, width: 1000 });
   const small = narrow.value;
   const rowHeight = small ? narrowHeight : height ?? (preferences.value.density === "compact" ? 26 : 32);
-  const shownColumns = small ? columns.filter((column) => column.narrow !== false) : columns;
+  const shownColumns = columns.filter((column) => (small ? column.narrow !== false : column.wide !== false && (column.from ?? 0) <= view.width));
   const head = small ? 0 : 30;
-  const template = small ? undefined : columns.map((column) => column.width).join(" ");
+  const template = small ? undefined : shownColumns.map((column) => column.width).join(" ");
 
   useLayoutEffect(() => {
     const element = box.current;
     if (!element) return undefined;
-    const measure = () => setView((before) => (before.height === element.clientHeight ? before : { ...before, height: element.clientHeight }));
+    const measure = () => setView((before) => (before.height === element.clientHeight && before.width === element.clientWidth ? before : { ...before, height: element.clientHeight, width: element.clientWidth }));
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(element);

@@ -41,9 +41,6 @@ export function followShell() {
     clearTimeout(soon);
     soon = setTimeout(countApprovals, 100);
   });
-  follow("monitor", null, ({ event, data }) => {
-    if (event === "violation") violations.value = data.count ?? violations.value + 1;
-  });
 }
 
 effect(() => {

@@ -1,6 +1,6 @@
 // The union of what all tabs follow, as one event stream that is opened again where it ended when the union changes.
 
-const EVENTS = ["run", "draft", "draft_reset", "list", "violation", "notice", "resync", "bye"];
+const EVENTS = ["run", "draft", "draft_reset", "list", "damage", "violation", "notice", "resync", "bye"];
 const CHANGE_MS = 40;
 const RETRY_MS = [500, 1000, 2000, 4000];
 
@@ -17,8 +17,11 @@ export class Topics {
     /** @type {EventSource|null} */
     this.source = null;
     this.state = { is: "idle", since: 0 };
+    /** Topics that are asked for again from their beginning. @type {Set<string>} */
+    this.again = new Set();
     this.failed = 0;
     this.resting = false;
+    this.opened = "";
     /** @type {ReturnType<typeof setTimeout>|undefined} */
     this.timer = undefined;
   }
@@ -31,10 +34,11 @@ export class Topics {
     if (message.drop) mine.delete(message.drop);
     if (message.add) {
       mine.add(message.add);
-      // The earlier place of two readers: whoever was further knows the rows already, and takes none twice.
-      const at = this.cursors.get(message.add);
-      if (at === undefined || earlier(message.cursor, at)) this.cursors.set(message.add, message.cursor);
-      else if (this.source) this.tell([port]);
+      // A run is read from its beginning: whoever was further knows the rows already, and takes none twice. A list goes
+      // on from now, and has a place already if another tab follows it.
+      const isRun = message.add.startsWith("run:");
+      if (isRun || !this.cursors.has(message.add)) this.cursors.set(message.add, "");
+      if (isRun) this.again.add(message.add);
     }
     const wanted = this.wanted();
     for (const topic of this.cursors.keys()) if (!wanted.includes(topic)) this.cursors.delete(topic);
@@ -61,22 +65,19 @@ export class Topics {
 
   open() {
     const wanted = this.resting ? [] : this.wanted();
-    const places = wanted.map((topic) => [topic, this.cursors.get(topic) ?? ""]);
     const name = JSON.stringify(wanted);
-    if (this.source && this.opened === name && this.source.readyState !== 2) {
-      if (places.every(([topic, cursor]) => !this.asked?.has(topic) || !earlier(cursor, this.reached?.get(topic) ?? ""))) return;
-    }
+    const more = wanted.some((topic) => this.again.has(topic));
+    if (this.source && this.opened === name && !more) return;
     this.source?.close();
     this.source = null;
     this.opened = name;
+    this.again.clear();
     if (!wanted.length) {
       this.become("idle");
       return;
     }
-    this.asked = new Map(places);
-    this.reached = new Map(places);
     const params = new URLSearchParams();
-    for (const [topic, cursor] of places) params.append("t", cursor ? `${topic}@${cursor}` : topic);
+    for (const topic of wanted) params.append("t", this.cursors.get(topic) ? `${topic}@${this.cursors.get(topic)}` : topic);
     const source = new EventSource(`${this.address}?${params}`);
     this.source = source;
     source.onopen = () => {
@@ -97,11 +98,7 @@ export class Topics {
   hand(event, message) {
     const data = JSON.parse(message.data || "{}");
     if (event === "notice" && data.log) this.become(data.log === "lost" ? "log" : "live");
-    for (const [topic, cursor] of cursorsIn(message.lastEventId)) {
-      if (!this.cursors.has(topic)) continue;
-      this.cursors.set(topic, cursor);
-      this.reached?.set(topic, cursor);
-    }
+    for (const [topic, cursor] of cursorsIn(message.lastEventId)) if (this.cursors.has(topic) && !this.again.has(topic)) this.cursors.set(topic, cursor);
     for (const [port, topics] of this.ports) if (!data.topic || topics.has(data.topic)) port.postMessage({ frame: { event, data } });
   }
 
@@ -121,9 +118,4 @@ export class Topics {
 /** The places of topics in the id of a frame. @param {string} id @returns {[string, string][]} */
 function cursorsIn(id) {
   return id ? [...new URLSearchParams(id)] : [];
-}
-
-/** @param {string} a @param {string} b */
-function earlier(a, b) {
-  return a !== "" && (b === "" || Number(a) < Number(b));
 }

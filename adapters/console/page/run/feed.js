@@ -1,0 +1,162 @@
+// One run as it grows: all of its events from the stream, folded once. Views redraw at most once a frame.
+import { signal } from "../vendor/preact.js";
+import { at, get } from "../api.js";
+import { follow } from "../stream.js";
+import { announce } from "../parts.js";
+import { plural } from "../text.js";
+import { Fold } from "./fold.js";
+
+const SEEN_MS = 2000;
+
+export class Feed {
+  /** @param {string} id */
+  constructor(id) {
+    this.id = id;
+    /** The answer of GET /runs/{run}. */
+    this.detail = signal(/** @type {any} */ (null));
+    this.error = signal(/** @type {any} */ (null));
+    /** Damage of the log, found while it was read. */
+    this.damage = signal(/** @type {any} */ (null));
+    /** Changes with each frame of changes. */
+    this.turn = signal(0);
+    this.fold = new Fold(id);
+    /** Text in the making, by step and channel. @type {Map<string, {step: number, attempt: number, channel: string, text: string}>} */
+    this.drafts = new Map();
+    /** The last revision of each run that was taken. @type {Map<string, number>} */
+    this.reached = new Map();
+    /** @type {Set<() => void>} */
+    this.watchers = new Set();
+    this.end = () => {};
+    this.frame = 0;
+    this.closed = false;
+    /** True once everything up to the head that the run had when it was opened is there. */
+    this.complete = signal(false);
+  }
+
+  get rows() {
+    return this.fold.rows;
+  }
+
+  get bars() {
+    return this.fold.bars;
+  }
+
+  get events() {
+    return this.fold.events;
+  }
+
+  async open() {
+    try {
+      this.detail.value = await get(`/runs${at(this.id)}`);
+      if (!this.closed) this.follow();
+    } catch (problem) {
+      const { error } = /** @type {any} */ (problem);
+      if (this.closed) return;
+      if (error === "LogCorrupted") this.damage.value = problem;
+      this.error.value = problem;
+    }
+  }
+
+  follow() {
+    this.end();
+    this.end = follow(`run:${this.id}`, "", (frame) => this.take(frame));
+  }
+
+  close() {
+    this.closed = true;
+    this.end();
+    clearTimeout(this.later);
+  }
+
+  changed() {
+    if (this.frame || this.closed) return;
+    const tell = () => {
+      this.frame = 0;
+      this.turn.value++;
+      for (const each of this.watchers) each();
+    };
+    // A hidden tab has no frames, and still has to count what comes.
+    this.frame = document.hidden ? Number(setTimeout(tell, 100)) : requestAnimationFrame(tell);
+  }
+
+  /** @param {{event: string, data: any}} frame */
+  take({ event, data }) {
+    if (event === "resync") {
+      this.fold = new Fold(this.id);
+      this.reached.clear();
+      this.follow();
+    } else if (event === "damage") {
+      this.damage.value = { error: data.error, message: data.detail, body: data, status: 500 };
+    } else if (event === "run") {
+      this.add(data);
+    } else if (event === "draft" || event === "draft_reset") {
+      this.draft(event, data);
+    }
+    this.changed();
+  }
+
+  /** @param {any} data */
+  add({ rows, head }) {
+    let added = 0;
+    for (const row of rows) {
+      // Another tab may have asked for all of it again: what is here is not taken twice.
+      if ((this.reached.get(row.run_id) ?? 0) >= row.revision) continue;
+      this.reached.set(row.run_id, row.revision);
+      this.fold.take(row);
+      added++;
+      if (row.run_id === this.id && /^(usage|model_failed|status)$/.test(row.type)) this.drafts.clear();
+    }
+    const detail = this.detail.value, known = detail.row.revision;
+    if (head && head.revision >= known) this.detail.value = { ...detail, row: { ...detail.row, ...head } };
+    if ((this.reached.get(this.id) ?? 0) >= known) {
+      if (this.complete.value && added) announce(plural(added, "new event"));
+      this.complete.value = true;
+    }
+    if (head && head.revision > known) {
+      clearTimeout(this.later);
+      this.later = setTimeout(() => this.refresh(), 150);
+    }
+    // A run that is over changes no more, and its stream is let go. What is below it may still end.
+    if (this.complete.value && this.detail.value.row.ended_at && !(this.detail.value.children ?? []).some((/** @type {any} */ child) => !child.ended_at)) {
+      this.end();
+      this.end = () => {};
+    }
+  }
+
+  /** @param {string} event @param {any} data */
+  draft(event, data) {
+    if (data.run_id && data.run_id !== this.id) return;
+    const name = `${data.step}.${data.channel}.${data.index ?? 0}`;
+    const known = this.drafts.get(name), same = known?.attempt === data.attempt || event === "draft_reset";
+    const text = same ? known?.text ?? "" : "";
+    const offset = data.offset ?? text.length;
+    this.drafts.set(name, { step: data.step, attempt: data.attempt, channel: data.channel, text: text.slice(0, offset) + (data.text ?? "") });
+  }
+
+  /** Read again what the frames do not carry: what is pending, children, output. */
+  async refresh() {
+    const detail = await get(`/runs${at(this.id)}`).catch(() => null);
+    if (detail && !this.closed && detail.row.revision >= this.detail.value.row.revision) this.detail.value = detail;
+  }
+
+  /** Wait until the run has gone on past a revision, as the log says; false if it was not seen within two seconds.
+   * @param {number} revision @returns {Promise<boolean>} */
+  seen(revision) {
+    const there = () => (this.detail.value?.row.revision ?? 0) > revision;
+    if (there()) return Promise.resolve(true);
+    return new Promise((then) => {
+      let stop = () => {};
+      const timer = setTimeout(async () => {
+        await this.refresh();
+        stop();
+        then(there());
+      }, SEEN_MS);
+      stop = this.detail.subscribe(() => {
+        if (!there()) return;
+        clearTimeout(timer);
+        queueMicrotask(() => stop());
+        then(true);
+      });
+    });
+  }
+}
