@@ -92,7 +92,11 @@ SCRIPTS: dict[str, Any] = {
                 "error": {"type": "transient"},
                 **_usage(80, 40),
             },
-            {"text": ["Three of each ", "are left, ", "in two places."], "chunk_delay_ms": 40, **_usage(210, 18)},
+            {
+                "text": ["Three of each ", "are left, ", "in two places."],
+                "chunk_delay_ms": 40,
+                **_usage(210, 18),
+            },
         ]
     },
     "mail": {
@@ -153,7 +157,9 @@ class Site:
     async def _opened(self) -> None:
         async with EphemeralServer() as self.nats, self.shop() as self.runtime:
             door = console_door(
-                self.runtime, ApiOptions(executor="local", console=True, **self._options), self._options.pop("tokens", {})
+                self.runtime,
+                ApiOptions(executor="local", console=True, **self._options),
+                self._options.pop("tokens", {}),
             )
             self.door = door
             async with served(console_app(door), "127.0.0.1", self._port, 1.0) as address:
@@ -168,9 +174,16 @@ class Site:
         """The agents of the shop."""
         return Registry(
             agents=[
-                Agent("refunds", model="scripted:refunds.json", tools=[find_order, refund], hitl_tools=["refund"],
-                      instructions="Find the order, then refund what was paid too much."),
-                Agent("clerk", model="scripted:clerk.json", tools=[stock], instructions="Count what is left."),
+                Agent(
+                    "refunds",
+                    model="scripted:refunds.json",
+                    tools=[find_order, refund],
+                    hitl_tools=["refund"],
+                    instructions="Find the order, then refund what was paid too much.",
+                ),
+                Agent(
+                    "clerk", model="scripted:clerk.json", tools=[stock], instructions="Count what is left."
+                ),
                 Agent("mail", model="scripted:mail.json", tools=[read_mail]),
                 Agent("broken", model="scripted:broken.json"),
             ]
@@ -201,7 +214,12 @@ class Site:
         refunded = await start("refunded", "refunds", "Order 17 was paid twice", session="ada", user="ada")
         await self.decide(refunded, "approved", "Receipt seen")
         await refunded.result(timeout_s=READY_S)
-        paused = await start("paused", "refunds", "Order 17, which I paid on Monday, was paid again\nPlease look", session="ada")
+        paused = await start(
+            "paused",
+            "refunds",
+            "Order 17, which I paid on Monday, was paid again\nPlease look",
+            session="ada",
+        )
         await self.until_asked(paused)
         cancelled = await start("cancelled", "refunds", "Order 99 was never mine")
         await self.until_asked(cancelled)

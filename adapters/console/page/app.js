@@ -14,26 +14,12 @@ const VIEWS = /** @type {[RegExp, () => Promise<any>][]} */ ([
   [/^\/runs$/, () => import("./views/runs.js")],
   [/^\/runs\/(?<run>[^/]+)$/, () => import("./views/run.js")],
   [/^\/approvals(?:\/(?<approval>[^/]+))?$/, () => import("./views/approvals.js")],
-  [/^\/queue$/, () => import("./views/queue.js")],
-  [/^\/workers$/, () => import("./views/workers.js")],
-  [/^\/compare$/, () => import("./views/compare.js")],
-  [/^\/sessions(?:\/(?<session>[^/]+))?$/, () => import("./views/sessions.js")],
-  [/^\/costs$/, () => import("./views/costs.js")],
-  [/^\/schedules$/, () => import("./views/schedules.js")],
-  [/^\/monitor$/, () => import("./views/monitor.js")],
   [/^\/settings$/, () => import("./views/settings.js")],
 ]);
 
 export const SCREENS = /** @type {[string, string, any][]} */ ([
   ["/runs", "Runs", "runs"],
   ["/approvals", "Approvals", "approvals"],
-  ["/queue", "Queue", "queue"],
-  ["/workers", "Workers", "workers"],
-  ["/compare", "Compare", "compare"],
-  ["/sessions", "Sessions", "sessions"],
-  ["/costs", "Costs", "costs"],
-  ["/schedules", "Schedules", "schedules"],
-  ["/monitor", "Monitor", "monitor"],
   ["/settings", "Settings", "settings"],
 ]);
 
@@ -105,7 +91,7 @@ function Header() {
   return html`<header class="top"><a class="brand" href=${url("/runs")} aria-label="foldlog, runs"><span class="mark"></span><span>foldlog</span></a>
     <span class="namespace" title="Namespace">${visible(who.namespace)}</span><${StreamState} />
     <span class="grow"></span>
-    <button type="button" class="quiet palette-button" onClick=${() => (paletteShown.value = true)}><${Icon} name="search" /> <span>Find</span> <kbd>Ctrl K</kbd></button>
+    <button type="button" class="quiet palette-button" aria-label="Find" onClick=${() => (paletteShown.value = true)}><${Icon} name="search" /> <span>Find</span> <kbd>Ctrl K</kbd></button>
     <button type="button" class="quiet zone" aria-pressed=${preferences.value.utc} title="Times are local or UTC, everywhere" onClick=${() => prefer({ utc: !preferences.value.utc })}>${preferences.value.utc ? "UTC" : "Local"}</button>
     <label class="theme"><span class="visually-hidden">Theme</span><select value=${preferences.value.theme} onChange=${(/** @type {any} */ e) => prefer({ theme: e.target.value })}>${themes.map(([id, name]) => html`<option key=${id} value=${id}>${name}</option>`)}</select></label>
     <span class="who" title=${`Signed in as ${who.name}, ${who.role}`}>${visible(who.name)} <span class="dim">${who.role}</span></span>

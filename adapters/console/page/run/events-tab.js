@@ -38,7 +38,7 @@ export function EventsTab({ feed, detail, small }) {
   const family = useMemo(() => rows.some((row) => row.run_id && row.run_id !== own), [rows]);
   const columns = [
     { id: "revision", label: "Rev", width: "3.6rem", kind: "number dim", cell: (/** @type {any} */ row) => row.revision ?? "" },
-    { id: "time", label: "Time", width: "6.6rem", cell: (/** @type {any} */ row) => html`<span title=${clock(row.at, !utc, true)}>${clock(row.at, utc, true)}</span>` },
+    { id: "time", label: "Time", width: "7.6rem", cell: (/** @type {any} */ row) => html`<span title=${clock(row.at, !utc, true)}>${clock(row.at, utc, true)}</span>` },
     { id: "gap", label: "Gap", width: "5rem", kind: "number dim", narrow: false, cell: (/** @type {any} */ row, /** @type {number} */ n) => (n ? `+${span(row.at - rows[n - 1].at)}` : "") },
     { id: "type", label: "Type", width: "10.5rem", cell: (/** @type {any} */ row) => html`<span class=${`event-type s-${row.style || "plain"}`}>${visible(row.type)}</span>` },
     { id: "step", label: "Step", width: "3.2rem", kind: "dim number", cell: (/** @type {any} */ row) => row.step ?? "" },

@@ -151,14 +151,15 @@ export class Timeline {
     g.fillStyle = c.dim;
     g.lineWidth = 1;
     let taken = this.gutter;
+    /** Where the lengths of breaks are written. @type {[number, number][]} */
+    const told = [];
     for (const piece of this.scale.pieces) {
       const a = this.x(piece.from), b = this.x(piece.to);
-      if (b < this.gutter || a > width) continue;
-      if (piece.folded) {
-        this.fold(g, a, b, piece);
-        taken = Math.max(taken, b + 4);
-        continue;
-      }
+      if (piece.folded && b >= this.gutter && a <= width) told.push(this.fold(g, a, b, piece));
+    }
+    for (const piece of this.scale.pieces) {
+      const a = this.x(piece.from), b = this.x(piece.to);
+      if (b < this.gutter || a > width || piece.folded) continue;
       const pixels = b - a, seconds = piece.to - piece.from;
       const step = nice((seconds * 96) / Math.max(pixels, 1));
       const begin = Math.ceil((Math.max(piece.from, this.scale.time(Math.max(0, this.from) * this.scale.length)) - this.first) / step - 1e-9);
@@ -173,15 +174,16 @@ export class Timeline {
         g.stroke();
         g.globalAlpha = 1;
         const text = seconds > 600 || n * step > 3600 ? clock(t, utc) : n === 0 ? clock(t, utc) : `+${span(n * step)}`;
-        if (x >= taken) {
-          g.fillText(text, x + 3, 9);
-          taken = x + g.measureText(text).width + 14;
-        }
+        const end = x + g.measureText(text).width + 14;
+        if (x < taken || told.some(([from, to]) => x < to && end > from)) continue;
+        g.fillText(text, x + 3, 9);
+        taken = end;
       }
     }
   }
 
-  /** A break: nothing happened here, for so long. @param {CanvasRenderingContext2D} g @param {number} a @param {number} b @param {import("./scale.js").Piece} piece */
+  /** A break: nothing happened here, for so long. Returns where that is written.
+   * @param {CanvasRenderingContext2D} g @param {number} a @param {number} b @param {import("./scale.js").Piece} piece @returns {[number, number]} */
   fold(g, a, b, piece) {
     const c = /** @type {any} */ (this.colours), bottom = this.height - MAP - 6;
     g.save();
@@ -205,9 +207,11 @@ export class Timeline {
     }
     g.setLineDash([]);
     const text = `⋯ ${span(piece.to - piece.from)}`, wide = g.measureText(text).width;
+    const left = Math.max(this.gutter, Math.min((a + b) / 2 - wide / 2, this.canvas.clientWidth - wide - 4));
     g.fillStyle = c.ask;
-    g.fillText(text, Math.max(this.gutter, Math.min((a + b) / 2 - wide / 2, this.canvas.clientWidth - wide - 4)), 9);
+    g.fillText(text, left, 9);
     g.fillStyle = c.dim;
+    return [left - 4, left + wide + 4];
   }
 
   /** @param {CanvasRenderingContext2D} g @param {{lane: string}} lane @param {Bar[]} bars @param {number} y */

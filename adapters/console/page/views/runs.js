@@ -114,27 +114,26 @@ export function whyOf(row) {
   if (typeof row.why === "string") return row.why;
   if (row.why?.sentence) return row.why.sentence;
   if (row.error) return row.error;
-  if (row.waiting_for === "approval" && row.approvals) return `Waits for people: ${plural(row.approvals, "approval")}.`;
   if (row.waiting_for === "worker") return row.reason;
   return "";
 }
 
 const COLUMNS = [
-  { id: "status", label: "Status", width: "11rem", cell: (/** @type {any} */ row) => html`<${Status} status=${row.status} reason=${row.status === "paused" ? row.reason : row.status === "error" ? row.error_type : ""} />` },
-  { id: "run", label: "Run", width: "9.5rem", cell: (/** @type {any} */ row) => html`<a class="mono" tabindex="-1" href=${url(`/runs${at(row.run_id)}`)} title=${visible(row.run_id)}>${shortened(row.run_id)}</a>${row.forked_from ? html` <span class="tag" title=${`Fork of ${row.forked_from}`}>fork</span>` : null}${row.parent ? html` <span class="tag" title=${`Child of ${row.parent}`}>child</span>` : null}` },
-  { id: "agent", label: "Agent", width: "minmax(5rem, 8rem)", narrow: false, cell: (/** @type {any} */ row) => visible(row.agent) },
-  { id: "input", label: "Input, and why it waits", width: "minmax(8rem, 1fr)", cell: (/** @type {any} */ row) => {
+  { id: "status", label: "Status", width: "10.4rem", cell: (/** @type {any} */ row) => html`<${Status} status=${row.status} reason=${row.status === "paused" ? row.reason : row.status === "error" ? row.error_type : ""} />` },
+  { id: "run", label: "Run", width: "9.2rem", cell: (/** @type {any} */ row) => html`<a class="mono" tabindex="-1" href=${url(`/runs${at(row.run_id)}`)} title=${visible(row.run_id)}>${shortened(row.run_id)}</a>${row.forked_from ? html` <span class="tag" title=${`Fork of ${row.forked_from}`}>fork</span>` : null}${row.parent ? html` <span class="tag" title=${`Child of ${row.parent}`}>child</span>` : null}` },
+  { id: "agent", label: "Agent", width: "minmax(5rem, .7fr)", narrow: false, cell: (/** @type {any} */ row) => visible(row.agent) },
+  { id: "input", label: "Input, and why it waits", width: "minmax(9rem, 3fr)", cell: (/** @type {any} */ row) => {
     const why = whyOf(row);
     return html`<span class="line" title=${visible(row.input)}>${oneLine(row.input, 200) || html`<span class="dim">${row.buried ? row.buried : "no input"}</span>`}</span>${why ? html`<span class=${`line why ${row.status === "error" ? "bad" : ""}`} title=${visible(why)}>${oneLine(why, 200)}</span>` : null}`;
   } },
   { id: "meta", label: "Agent, started, cost", width: "0", wide: false, cell: (/** @type {any} */ row) => html`${visible(row.agent)} · <${Time} at=${row.submitted_at} /> · ${money(row.cost_usd)}` },
-  { id: "started", label: "Started", width: "7.2rem", narrow: false, cell: (/** @type {any} */ row) => html`<${Time} at=${row.submitted_at} />` },
-  { id: "took", label: "Took", width: "5.4rem", kind: "number", cell: (/** @type {any} */ row) => html`<${Took} from=${row.submitted_at} to=${row.ended_at} />` },
+  { id: "started", label: "Started", width: "6rem", narrow: false, cell: (/** @type {any} */ row) => html`<${Time} at=${row.submitted_at} />` },
+  { id: "took", label: "Took", width: "5rem", kind: "number", cell: (/** @type {any} */ row) => html`<${Took} from=${row.submitted_at} to=${row.ended_at} />` },
   { id: "steps", label: "Steps", width: "3.2rem", kind: "number", from: 1150, narrow: false, cell: (/** @type {any} */ row) => count(row.steps) },
   { id: "tokens", label: "Tokens", width: "4.6rem", kind: "number", narrow: false, cell: (/** @type {any} */ row) => count(row.usage.total_tokens) },
-  { id: "cost", label: "Cost", width: "5.4rem", kind: "number", narrow: false, cell: (/** @type {any} */ row) => (row.cost_usd === null ? html`<span class="dim" title="The price of a model is not known">unknown</span>` : money(row.cost_usd)) },
-  { id: "session", label: "Session", width: "minmax(4rem, 7rem)", from: 1000, narrow: false, cell: (/** @type {any} */ row) => (row.session ? html`<a tabindex="-1" href=${url(`/sessions${at(row.session)}`)}>${visible(row.session)}</a>` : html`<span class="dim">–</span>`) },
-  { id: "worker", label: "Worker", width: "minmax(4rem, 9rem)", from: 1250, narrow: false, cell: (/** @type {any} */ row) => html`<span title=${visible(row.worker)}>${visible(row.worker) || html`<span class="dim">–</span>`}</span>${row.takeovers ? html` <span class="tag warn" title=${`${plural(row.takeovers, "takeover")}, epoch ${row.epoch}`}>↷${row.takeovers}</span>` : null}` },
+  { id: "cost", label: "Cost", width: "4.8rem", kind: "number", narrow: false, cell: (/** @type {any} */ row) => (row.cost_usd === null ? html`<span class="dim" title="The price of a model is not known">unknown</span>` : money(row.cost_usd)) },
+  { id: "session", label: "Session", width: "minmax(4rem, .6fr)", from: 1000, narrow: false, cell: (/** @type {any} */ row) => (row.session ? html`<a tabindex="-1" href=${url(`/sessions${at(row.session)}`)}>${visible(row.session)}</a>` : html`<span class="dim">–</span>`) },
+  { id: "worker", label: "Worker", width: "minmax(4rem, .8fr)", from: 1250, narrow: false, cell: (/** @type {any} */ row) => html`<span title=${visible(row.worker)}>${visible(row.worker) || html`<span class="dim">–</span>`}</span>${row.takeovers ? html` <span class="tag warn" title=${`${plural(row.takeovers, "takeover")}, epoch ${row.epoch}`}>↷${row.takeovers}</span>` : null}` },
 ];
 
 /** @param {string} id */

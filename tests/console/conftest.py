@@ -1,0 +1,65 @@
+"""One shop and one browser for all tests of the page; each test has a tab of its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.console.site import Site
+
+DEBIAN = ("chromium", "chromium-browser", "google-chrome")
+DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 320, "height": 640}
+Open = Callable[..., Page]
+
+
+def chromium() -> str:
+    """Return the path of the browser. Raises if there is none: the page is not tested without one."""
+    found = next(filter(None, map(shutil.which, DEBIAN)), None)
+    if found is None:
+        raise FileNotFoundError(
+            "the page is tested in Chromium, which is not there: apt-get install chromium"
+        )
+    return found
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with Site(tmp_path_factory.mktemp("shop")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, site: Site) -> Iterator[Open]:
+    """Open a path of the page in a new tab. What the page logs as an error, or asks of others, fails the test."""
+    contexts: list[Any] = []
+    wrong: list[str] = []
+
+    def opened(path: str, *, theme: str = "light", size: dict[str, int] = DESKTOP, at: Site = site) -> Page:
+        context = browser.new_context(viewport=size, color_scheme="dark" if theme == "dark" else "light")  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on(
+            "request",
+            lambda asked: asked.url.startswith((at.address, "blob:", "data:")) or wrong.append(asked.url),
+        )
+        page.goto(at.address + path.lstrip("/"))
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []
