@@ -7,16 +7,16 @@ import contextlib
 import json
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from foldlog.adapters.console.app import console_app, console_door
 from foldlog.adapters.console.options import ApiOptions
 from foldlog.adapters.http.server import served
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, ToolContext, Worker, tool
-from foldlog.runtime.driving.host import Host
 
 T = TypeVar("T")
 READY_S = 60.0
@@ -125,7 +125,7 @@ class Site:
         self.nats: EphemeralServer
         self.worker: Worker | None = None
 
-    def __enter__(self) -> Site:
+    def __enter__(self) -> Self:
         os.environ["FOLDLOG_SCRIPT_DIR"] = str(self.directory)
         for name, script in SCRIPTS.items():
             (self.directory / f"{name}.json").write_text(json.dumps(script))
@@ -244,7 +244,6 @@ class Site:
 
 def wait_for(found: Callable[[], T], within_s: float = 30.0) -> T:
     """Return what is found as soon as it is true; raises after so many seconds."""
-    import time
 
     until = time.monotonic() + within_s
     while True:
