@@ -1178,7 +1178,7 @@ class SlotHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The holder of a slot: a run that may be driven, or a call of it that may run.
 
     `revision` is that of the run when it took the slot; for a call, that of the claim under which it runs. `root` is
-    empty for a root run, `call` for a slot of the run itself.
+    empty for a root run, `call` for a slot of the run itself. `since` is when it took the slot (Unix seconds).
     """
 
     run: str
@@ -1186,10 +1186,14 @@ class SlotHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     revision: int
     root: str = ""
     call: str = ""
+    since: float = 0.0
 
 
 class SlotWaiter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A waiter for a slot, with the fields that its wake-up needs; there must be fewer than `runs_max` holders."""
+    """A waiter for a slot, with the fields that its wake-up needs; there must be fewer than `runs_max` holders.
+
+    `tool` is that of the call, `since` when it came (Unix seconds).
+    """
 
     run: str
     shard: int
@@ -1199,6 +1203,8 @@ class SlotWaiter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent: str
     runs_max: int
     submitted_at: float
+    since: float = 0.0
+    tool: str = ""
 
 
 class SlotsUpdated(EventFields, frozen=True, kw_only=True, tag="slots_updated"):

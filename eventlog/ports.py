@@ -285,6 +285,13 @@ def served(present: Iterable[Presence]) -> frozenset[str]:
     return frozenset(agent for each in present for agent in each.serves)
 
 
+class HeldLease(msgspec.Struct, frozen=True, kw_only=True):
+    """A lease in force, and when its worker renewed it last, by that worker's clock (Unix seconds)."""
+
+    lease: Lease
+    renewed_at: float
+
+
 class Leases(Protocol):
     """Hints only: a wrong one costs a fenced executor, never correctness (W17)."""
 
@@ -298,6 +305,10 @@ class Leases(Protocol):
 
     async def live(self, run: str, worker: str, epoch: int) -> bool:
         """Return whether the worker has a lease on this run and epoch now."""
+        ...
+
+    async def held(self) -> tuple[HeldLease, ...]:
+        """Return all leases in force, in no particular order."""
         ...
 
     def presence(self, announced: Presence) -> AbstractAsyncContextManager[None]:

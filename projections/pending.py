@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..eventlog.events import ApprovalRequested, ToolsRefreshRequested, WaitKind
+from .operating.why import Why
 from .run_state import RunState
 
 
@@ -77,6 +78,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """True if it could be driven, but no worker has claimed it."""
     unserved: bool = False
     """True if it is unclaimed, and no running worker serves its agent."""
+    why: Why | None = None
+    """Why it waits, in one sentence, and what can be done about it; null if it is driven, or over."""
     left: tuple[str, ...] = ()
     """Reasons why workers could not drive the run (a missing or changed agent or tool), the latest first."""
 

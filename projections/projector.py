@@ -421,13 +421,16 @@ class RunIndex(Projector):
                 return run_id[-length:]
         return run_id
 
+    async def families(self, roots: Iterable[str]) -> list[RunRow]:
+        """Return all runs of these families, by their root runs."""
+        wanted = set(roots)
+        return await self.ask(
+            lambda: [row for root in wanted for row in self.rows.select(self._runs, Where({"root_id": root}))]
+        )
+
     async def totals(self, rows: Sequence[RunRow]) -> dict[str, FamilyTotals]:
         """Return the totals of each of these runs and its descendants, by run id."""
-        roots = {row.root_id for row in rows}
-        found = await self.ask(
-            lambda: [row for root in roots for row in self.rows.select(self._runs, Where({"root_id": root}))]
-        )
-        totals = family_totals(found)
+        totals = family_totals(await self.families({row.root_id for row in rows}))
         return {row.run_id: totals[row.run_id] for row in rows}
 
     async def run(self, run_id: str) -> RunRow:

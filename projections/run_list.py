@@ -38,6 +38,7 @@ from ..eventlog.events import (
 )
 from ..eventlog.offload import outline_of
 from .money import plus_cost
+from .operating.waits import RunWaits, fold_waits
 from .projection import Value
 
 RunListStatus = Literal["queued", "running", "paused", "completed", "error", "cancelled"]
@@ -77,6 +78,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     - `revision`, `digest` and `position` are those of the last folded commit.
     - `trigger` is what started the run; `job_id` is the run itself, or the first run of the job that it is a retry of;
       empty for a child.
+    - `waits` is what it waits for, as far as its own log says.
     - `buried` is empty, or how the family was erased: deleted, or archived at `url`. Such a row has the totals of its
       family, and no texts.
     - `forked_from` and `forked_at` are the run and revision from which a fork was made; its shared history counts as
@@ -117,6 +119,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     driven: bool = False
     takeovers: int = 0
+    waits: RunWaits = RunWaits()
     revision: int = 0
     digest: str = ""
     position: int = 0
@@ -133,7 +136,7 @@ class RunList:
     """The projection for the run list."""
 
     name = "runs"
-    version = 10
+    version = 11
     row = RunRow
     columns = (
         "root_id",
@@ -190,6 +193,9 @@ class RunList:
         for event in commit.events:
             if not event.agent_path:  # else it was forwarded from an inner agent, and changes nothing here
                 after = _evolve(after, event)
+                waits = fold_waits(after.waits, outline_of(event), commit.at)
+                if waits is not after.waits:
+                    after = msgspec.structs.replace(after, waits=waits)
         return msgspec.structs.replace(
             after,
             updated_at=commit.at,
@@ -215,6 +221,7 @@ def tombstone_row(row: RunRow, event: Buried, recorded: Recorded) -> RunRow:
         error="",
         reason=event.how,
         waiting_for=None,
+        waits=RunWaits(),
         revision=recorded.last_rev,
         digest=recorded.digest,
         position=recorded.position,

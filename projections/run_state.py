@@ -331,6 +331,8 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     paused: str | None = None
     """The reason of an open `status(paused)`, otherwise None."""
     pause_requested: bool = False
+    pause_by: str = ""
+    """The one who requested the pause that is requested or open."""
     held_at: float | None = None
     """The time of the restore (Unix seconds) since which the run waits for a person to let it go on."""
     terminal: Status | None = None

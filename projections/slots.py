@@ -23,12 +23,18 @@ def with_taken(slots: SlotsUpdated, who: SlotWaiter, *, out_of_turn: bool = Fals
     A slot that the run already holds is kept, at the newer revision: the caller may not have read all of the run.
     """
     others, waiting = _others(slots, who)
-    held = [each.revision for each in slots.holders if _same(each, who)]
+    held = [each for each in slots.holders if _same(each, who)]
     before = 0 if out_of_turn else sum(_order(each) < _order(who) for each in waiting)
     if not held and who.runs_max - len(others) <= before:
         return None
-    revision = max([who.revision, *held])
-    holder = SlotHolder(run=who.run, shard=who.shard, root=who.root, call=who.call, revision=revision)
+    holder = SlotHolder(
+        run=who.run,
+        shard=who.shard,
+        root=who.root,
+        call=who.call,
+        revision=max([who.revision, *(each.revision for each in held)]),
+        since=min([who.since, *(each.since for each in held)]),
+    )
     return _with(slots, [*others, holder], waiting)
 
 
@@ -37,6 +43,8 @@ def with_waiting(slots: SlotsUpdated, who: SlotWaiter) -> SlotsUpdated | None:
     others, waiting = _others(slots, who)
     if len(waiting) >= WAITING_MAX:
         return None
+    since = min([who.since, *(each.since for each in slots.waiting if _same(each, who))])
+    who = msgspec.structs.replace(who, since=since)
     return _with(slots, others, sorted([*waiting, who], key=_order))
 
 

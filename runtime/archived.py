@@ -16,6 +16,7 @@ from .ports.archives import StoredRuns, archive_at
 if TYPE_CHECKING:
     from .agents.registry import Registry
     from .handle import Namespace
+    from .operating.surroundings import Executors
     from .ports.executor import Executor
 
 
@@ -43,6 +44,10 @@ class ArchivedNamespace:
     async def place(self, run_id: str) -> tuple[Namespace, Subject]:
         """Return this namespace and the subject of a run of the family."""
         return self, await self.locate(run_id)
+
+    def where_executors_run(self) -> Executors:
+        """Return none: nothing is driven here."""
+        return frozenset(), frozenset()
 
     async def watch(self, run_id: str, news: Coroutine[Any, Any, object]) -> None:
         """Await the news."""

@@ -7,6 +7,7 @@ import contextlib
 import math
 import weakref
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
 import msgspec
@@ -25,6 +26,8 @@ from ..eventlog.ports import Log, Subject, WakeWrite, served
 from ..projections.call_texts import conversation
 from ..projections.messages import Message
 from ..projections.money import plus_cost
+from ..projections.operating.board import waiter_of_state
+from ..projections.operating.why import Why, why
 from ..projections.outcome import Outcome, fold_stored
 from ..projections.pending import Pending, pending_of
 from ..projections.run_state import RunState
@@ -52,6 +55,7 @@ from .journal.family import ancestors, family_of
 from .journal.journal import DECISIONS_MAX, Journal, following
 from .journal.outages import STALE_READ_S
 from .journal.timers import wakeup_for
+from .operating.surroundings import Executors, below_of_state, board_for, standing_of_state
 from .ports.executor import Executor, require
 from .ports.files import Content
 from .ports.json_values import NotJson, as_stored
@@ -112,6 +116,10 @@ class Namespace(Protocol):
 
     def known_executor(self, name: str) -> Executor | None:
         """Return the executor of this name; None if this process does not have it."""
+        ...
+
+    def where_executors_run(self) -> Executors:
+        """Return the names of the known executors that drive runs in their own process, and of those on workers."""
         ...
 
     async def locate(self, run_id: str) -> Subject:
@@ -312,8 +320,27 @@ class RunHandle(Generic[OutputT]):
         unclaimed = state.runnable and state.owner is None and slot is None and not behind
         unserved = unclaimed and await self._unserved(state)
         return msgspec.structs.replace(
-            found, calls=calls, slot=slot, behind=behind, unclaimed=unclaimed, unserved=unserved
+            found,
+            calls=calls,
+            slot=slot,
+            behind=behind,
+            unclaimed=unclaimed,
+            unserved=unserved,
+            why=await self._why(state),
         )
+
+    async def _why(self, state: RunState) -> Why | None:
+        if state.over:
+            return None
+        log, shard = self._runtime.log, (await self._located()).shard
+        board = await board_for(
+            log,
+            [waiter := waiter_of_state(state)],
+            {state.run: await below_of_state(log, state, shard)},
+            partial(standing_of_state, log, shard),
+            self._runtime.where_executors_run(),
+        )
+        return why(waiter, board)
 
     async def pause(self, *, by: str = "") -> None:
         """Pause at the next step boundary. Raises `RunFinished`, `UnsupportedByExecutor`."""

@@ -80,6 +80,8 @@ if TYPE_CHECKING:
     from ..projections.projector import RunIndex
     from ..projections.run_list import RunRow
     from .burying.erasure import Receipt
+    from .operating.operations import Operations
+    from .operating.surroundings import Executors
     from .triggers.schedules import Schedules
 
 OpenedT = TypeVar("OpenedT", default=Any)
@@ -175,6 +177,15 @@ class Runtime(Generic[DepsT_co]):
             return self.executor(name)
         except ConfigError:
             return None
+
+    def where_executors_run(self) -> Executors:
+        """Return the names of the known executors that drive runs in their own process, and of those on workers."""
+        known = {name: self.known_executor(name) for name in ("local", "durable", *self._executors)}
+        places = {name: each.runs_in for name, each in known.items() if each is not None}
+        return (
+            frozenset(name for name, place in places.items() if place == "process"),
+            frozenset(name for name, place in places.items() if place == "workers"),
+        )
 
     async def _be_present(self, executor: Executor) -> None:
         """Announce this process before it drives a run, so that its death is noticed; readers need not be announced."""
@@ -588,6 +599,13 @@ class Runtime(Generic[DepsT_co]):
         from .triggers.schedules import Schedules
 
         return Schedules(self.log, frozenset(self.registry.agents))
+
+    @property
+    def operations(self) -> Operations:
+        """What operators ask: why runs wait, and who has the lanes, slots and workers of this namespace."""
+        from .operating.operations import Operations
+
+        return Operations(self.log, self.index, self.where_executors_run())
 
     async def index(self) -> RunIndex:
         """Return the projections of this namespace: run list and approvals."""

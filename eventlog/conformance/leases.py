@@ -67,6 +67,21 @@ class LeasesSuite(Suite):
         assert not await self.live(log, ended)
         assert await self.live(log, kept)
 
+    async def test_the_leases_in_force_are_listed_with_the_time_of_their_renewal(self, log: Log) -> None:
+        ended, kept, other = (
+            self.lease(),
+            self.lease(token=new_name("token"), revision=4),
+            self.lease(epoch=7),
+        )
+        begin = log.clock.now()
+        for lease in (ended, kept, other):
+            await log.leases.vouch(lease, 30)
+        await log.leases.end(ended)
+        own = {ended.run, kept.run, other.run}
+        found = {each.lease.run: each for each in await log.leases.held() if each.lease.run in own}
+        assert {run: each.lease for run, each in found.items()} == {kept.run: kept, other.run: other}
+        assert all(begin - 1 <= each.renewed_at <= log.clock.now() + 1 for each in found.values())
+
     async def test_a_lease_can_be_held_again_after_it_was_ended(self, log: Log) -> None:
         lease = self.lease()
         await log.leases.vouch(lease, 30)

@@ -10,6 +10,7 @@ from ..clock import Clock, SystemClock
 from ..ports import (
     Delivery,
     DraftPiece,
+    HeldLease,
     Lease,
     Presence,
     RegisterKind,
@@ -112,6 +113,9 @@ class _NoLeases:
 
     async def live(self, run: str, worker: str, epoch: int) -> bool:
         return False
+
+    async def held(self) -> tuple[HeldLease, ...]:
+        return ()
 
     @asynccontextmanager
     async def presence(self, announced: Presence) -> AsyncIterator[None]:

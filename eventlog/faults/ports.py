@@ -14,6 +14,7 @@ from ..ports import (
     Delivery,
     DraftPiece,
     FamilyArtifacts,
+    HeldLease,
     Lease,
     Log,
     Presence,
@@ -181,6 +182,9 @@ class FaultyLeases:
 
     async def live(self, run: str, worker: str, epoch: int) -> bool:
         return await self._core.call("leases.live", lambda: self._inner.live(run, worker, epoch))
+
+    async def held(self) -> tuple[HeldLease, ...]:
+        return await self._core.call("leases.held", self._inner.held)
 
     @contextlib.asynccontextmanager
     async def presence(self, announced: Presence) -> AsyncIterator[None]:

@@ -157,6 +157,11 @@ class Layout:
         """The subject that matches `present` of all workers."""
         return f"lease.{self.namespace}.*.here".encode()
 
+    @property
+    def every_lease(self) -> bytes:
+        """The subject that matches `lease` of all workers."""
+        return f"lease.{self.namespace}.*.run.>".encode()
+
     def leases_prefix(self, worker: str) -> str:
         """Return the prefix of all subjects of a worker."""
         return f"lease.{self.namespace}.{check_name('the worker', worker)}"

@@ -22,8 +22,9 @@ from typing import TypeVar
 import anyio
 import msgspec
 
+from ..clock import SystemClock
 from ..errors import ConfigError, LogUnavailable
-from ..ports import Lease, Presence
+from ..ports import HeldLease, Lease, Presence
 from . import headers
 from .layout import UNHEARD, Layout
 from .mailbox import Mailbox
@@ -50,9 +51,23 @@ _FAREWELL_S = 1.0
 _ANSWER_S = 1.0
 _TTL_S_MIN = 1.0
 _TOMBSTONE = (headers.TTL, b"1s")
+
+
+class _Vouched(Lease, frozen=True, kw_only=True):
+    """A lease as it is stored, with the time at which its worker renewed it (Unix seconds)."""
+
+    at: float = 0.0
+
+    @property
+    def lease(self) -> Lease:
+        """The lease itself."""
+        return Lease(**{name: getattr(self, name) for name in Lease.__struct_fields__})
+
+
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Lease)
 _PRESENCE = msgspec.json.Decoder(Presence)
+_VOUCHED = msgspec.json.Decoder(_Vouched)
 
 
 class _Client(msgspec.Struct, frozen=True):
@@ -68,6 +83,7 @@ class JetStreamLeases:
 
     def __init__(self, wire: Wire, layout: Layout, namespace: Namespace) -> None:
         self._wire, self._layout, self._namespace = wire, layout, namespace
+        self._clock = SystemClock()
         self._patient_until = 0.0
         wire.on_up.add(self._be_patient)
 
@@ -78,7 +94,8 @@ class JetStreamLeases:
         """Set or renew the lease for the next `ttl_s` seconds (at least 1). Raises `LogUnavailable`."""
         ttl = b"%dms" % int(max(ttl_s, _TTL_S_MIN) * 1000)
         header = headers.build((headers.TTL, ttl))
-        subject, data = self._layout.lease(lease), _ENCODER.encode(lease)
+        subject = self._layout.lease(lease)
+        data = _ENCODER.encode(_Vouched(**msgspec.structs.asdict(lease), at=self._clock.now()))
         await self._insist(lambda: store(self._wire, subject, data, header))
 
     async def end(self, lease: Lease) -> None:
@@ -97,6 +114,15 @@ class JetStreamLeases:
         if last is None:
             return asyncio.get_running_loop().time() < self._patient_until
         return last.data != b""
+
+    async def held(self) -> tuple[HeldLease, ...]:
+        """Return all leases in force. Raises `LogUnavailable`."""
+        return await self._insist(self._all_held)
+
+    async def _all_held(self) -> tuple[HeldLease, ...]:
+        messages = read_all(self._wire, self._layout.leases, self._layout.every_lease)
+        found = [_VOUCHED.decode(message.data) async for message in messages if message.data]
+        return tuple(HeldLease(lease=each.lease, renewed_at=each.at) for each in found)
 
     async def _insist(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeat the attempt once, if the server has forgotten the stream."""

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from ..clock import Clock
-from ..ports import Lease, Presence
+from ..ports import HeldLease, Lease, Presence
 from .waiting import Mailbox, checkpoint
 
 
@@ -15,14 +15,15 @@ class MemoryLeases:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._held: dict[tuple[str, str, int], tuple[Lease, float]] = {}
+        self._held: dict[tuple[str, str, int], tuple[HeldLease, float]] = {}
         self._present: dict[str, Presence] = {}
         self._listeners: list[Mailbox[Lease]] = []
 
     async def vouch(self, lease: Lease, ttl_s: float) -> None:
         """Set or renew the lease for the next `ttl_s` seconds."""
         await checkpoint()
-        self._held[lease.run, lease.worker, lease.epoch] = lease, self._clock.monotonic() + ttl_s
+        held = HeldLease(lease=lease, renewed_at=self._clock.now())
+        self._held[lease.run, lease.worker, lease.epoch] = held, self._clock.monotonic() + ttl_s
 
     async def end(self, lease: Lease) -> None:
         """End the lease."""
@@ -34,6 +35,11 @@ class MemoryLeases:
         await checkpoint()
         held = self._held.get((run, worker, epoch))
         return held is not None and self._clock.monotonic() < held[1]
+
+    async def held(self) -> tuple[HeldLease, ...]:
+        """Return all leases in force."""
+        await checkpoint()
+        return tuple(held for held, until in self._held.values() if self._clock.monotonic() < until)
 
     @contextlib.asynccontextmanager
     async def presence(self, announced: Presence) -> AsyncIterator[None]:
@@ -70,6 +76,5 @@ class MemoryLeases:
 
     def _take_all(self, worker: str) -> list[Lease]:
         now = self._clock.monotonic()
-        held = [lease for lease, _ in self._held.values() if lease.worker == worker]
-        entries = [self._held.pop((lease.run, lease.worker, lease.epoch)) for lease in held]
-        return [lease for lease, until in entries if now < until]
+        keys = [key for key, (held, _) in self._held.items() if held.lease.worker == worker]
+        return [held.lease for held, until in map(self._held.pop, keys) if now < until]

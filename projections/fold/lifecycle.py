@@ -125,6 +125,7 @@ def set_status(state: RunState, event: Status) -> None:
         ):  # a person lets it go on
             state.held_at, state.pause_requested = None, False
         state.paused = state.parked = None
+        state.pause_by = ""
     elif event.status in TERMINAL_STATUSES:
         state.terminal, state.owner, state.parked, state.paused = event, None, None, None
 
@@ -142,6 +143,7 @@ def _stop_the_clock(elapsed: ElapsedState, event: Status, at: float) -> None:
 def request_pause(state: RunState, event: PauseRequested) -> None:
     """Note the request of a pause, or its withdrawal, which ends a hold, too."""
     state.pause_requested = not event.withdrawn
+    state.pause_by = event.by
     if event.withdrawn and state.held_at is not None:
         state.held_at = None
         if state.parked is not None and state.parked.reason == "manual":

@@ -310,6 +310,7 @@ class Slots:
 
     def _entry(self) -> SlotWaiter:
         state, subject = self._journal.state, self._journal.subject
+        call = state.calls.get(self._call) or state.planning.calls.get(self._call)
         return SlotWaiter(
             run=subject.id,
             shard=subject.shard,
@@ -319,6 +320,8 @@ class Slots:
             agent=state.served_as,
             runs_max=self._runs_max,
             submitted_at=state.submitted_at,
+            since=self._log.clock.now(),
+            tool=call.name if call is not None else "",
         )
 
     async def _without(self, who: SlotEntry, revision: int) -> None:

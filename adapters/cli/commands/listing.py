@@ -15,6 +15,7 @@ import typer
 
 if TYPE_CHECKING:
     from ....projections.family_totals import FamilyTotals
+    from ....projections.operating.why import Why
     from ....projections.projector import RunIndex
     from ....projections.run_list import RunRow
     from ....runtime import Runtime
@@ -153,6 +154,7 @@ class Listed(NamedTuple):
     depth: int
     name: str
     family: FamilyTotals
+    why: Why | None = None
 
 
 async def listed(index: RunIndex, query: Mapping[str, Any], limit: int, *, children: bool) -> list[Listed]:
@@ -228,7 +230,13 @@ def _placed(row: RunRow, family: Mapping[str, RunRow], shown: set[str], totals: 
     return Listed(row, depth, name, totals)
 
 
-async def with_unserved(runtime: Runtime, lines: Sequence[Listed]) -> list[Listed]:
+async def with_whys(runtime: Runtime, lines: Sequence[Listed]) -> list[Listed]:
+    """Return the same lines with the reasons why their runs wait."""
+    whys = await runtime.operations.why([line.row for line in lines])
+    return [line._replace(why=whys.get(line.row.run_id)) for line in await _with_unserved(runtime, lines)]
+
+
+async def _with_unserved(runtime: Runtime, lines: Sequence[Listed]) -> list[Listed]:
     """Return the same lines, where runs that wait only for a worker say so if no live worker serves them."""
     rows = await rows_with_unserved(runtime, [line.row for line in lines])
     return [line._replace(row=row) for line, row in zip(lines, rows, strict=True)]
@@ -281,13 +289,18 @@ async def tell_runs(screen: Screen, index: RunIndex, lines: Sequence[Listed]) ->
         Column("cost", leaves=2),
         Column("session", leaves=7, cut=True),
         Column("reason", below=True),
+        Column("why", below=True),
     )
     ends = await index.ends_of_ids(line.row.run_id for line in lines) if screen.live else {}
-    screen.table(columns, [_cells(line, ends.get(line.row.run_id, line.row.run_id)) for line in lines])
+    shown = [_cells(line, ends.get(line.row.run_id, line.row.run_id), live=screen.live) for line in lines]
+    screen.table(columns, shown)
 
 
-def _cells(line: Listed, end: str) -> list[Cell]:
-    """Return the cells of a run. Totals include all runs below: a swarm or loop has no steps of its own."""
+def _cells(line: Listed, end: str, *, live: bool) -> list[Cell]:
+    """Return the cells of a run. Totals include all runs below: a swarm or loop has no steps of its own.
+
+    On a terminal the sentence about a wait takes the place of its reason.
+    """
     from ..output.escaping import one_line
     from ..output.tables import Branch, Id
     from ..output.times import moment
@@ -307,7 +320,8 @@ def _cells(line: Listed, end: str) -> list[Cell]:
         f"{family.usage.total_tokens:,}",
         cost(family.cost_usd),
         row.session or "",
-        one_line(reason or _waits(row)),
+        "" if live and line.why is not None else one_line(reason or _waits(row)),
+        one_line(line.why.sentence) if line.why is not None else "",
     ]
 
 
@@ -325,4 +339,8 @@ def document(line: Listed) -> dict[str, Any]:
     """Return a run as JSON builtins."""
     import msgspec
 
-    return {**msgspec.to_builtins(line.row), "family": msgspec.to_builtins(line.family)}
+    return {
+        **msgspec.to_builtins(line.row),
+        "family": msgspec.to_builtins(line.family),
+        "why": msgspec.to_builtins(line.why),
+    }

@@ -15,9 +15,10 @@ from . import listing
 from .prompts import prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ....projections.family_totals import FamilyTotals
+    from ....projections.operating.why import Why
     from ....projections.pending import Pending, PendingCall
     from ....projections.run_state import RunState
     from ....runtime import Runtime
@@ -380,7 +381,7 @@ async def _list(
     async with opened(settings) as runtime:
         index = await runtime.index()
         meant = await listing.listed(index, await filters.query(runtime), limit, children=children)
-        found = await listing.with_unserved(runtime, meant)
+        found = await listing.with_whys(runtime, meant)
         if json:
             screen.json([listing.document(line) for line in found])
         elif found:
@@ -410,15 +411,17 @@ async def _show(settings: Settings, run_id: str, *, json: bool) -> int:
         run_id = await run_named(runtime, run_id)
         namespace, _subject = await runtime.place(run_id)
         state = await runtime.get_run(run_id).state()
+        why = None if state.over else (await runtime.get_run(run_id).pending()).why
         trace = await load_trace(namespace.log, run_id)
         rows = timeline(below(run_id, trace.events))
         children = {row.child for row in rows if row.child} if screen.live else set()
         ends = await (await runtime.index()).ends_of_ids(children) if children else {}
     family = family_totals(fold(RunList(), trace.commits).values())[run_id]
     if json:
-        screen.json({**_document(state, rows), "family": msgspec.to_builtins(family)})
+        told = {"family": msgspec.to_builtins(family), "why": msgspec.to_builtins(why)}
+        screen.json({**_document(state, rows), **told})
         return OK
-    _tell_head(screen, state, family)
+    _tell_head(screen, state, family, _why_fields(settings, why))
     many = len({row.agent_path for row in rows}) > 1
     screen.table(
         (
@@ -483,11 +486,23 @@ def _reason(state: RunState) -> str:
     return next(iter(state.left), state.paused or "")
 
 
-def _tell_head(screen: Screen, state: RunState, family: FamilyTotals) -> None:
+def _why_fields(settings: Settings, why: Why | None) -> Iterator[tuple[str, str, str]]:
+    """Yield why the run waits, and the command for what can be done about it."""
+    from ..output.escaping import one_line
+
+    if why is not None:
+        yield "why", one_line(why.sentence), "yellow"
+    if why is not None and why.action is not None and why.action.command:
+        yield "do", one_line(settings.command(*why.action.command, names=why.action.names)), ""
+
+
+def _tell_head(
+    screen: Screen, state: RunState, family: FamilyTotals, why: Iterable[tuple[str, str, str]]
+) -> None:
     from ..output.views import summary
 
     screen.prose(*summary(state))
-    for name, value, style in _head(state, family):
+    for name, value, style in (*why, *_head(state, family)):
         screen.field(name, value, _LABEL, style=style)
     screen.tell("")
 
@@ -605,6 +620,8 @@ async def _pending(settings: Settings, run_id: str, *, json: bool) -> int:
         screen.json({"run_id": run_id, **msgspec.to_builtins(found)})
     else:
         screen.prose(f"run {run_id} is {found.status}, in step {found.step}, at revision {found.revision}")
+        for name, value, style in _why_fields(settings, found.why):
+            screen.field(name, value, _LABEL, style=style)
         if rows:
             which = Column("which", cut=True, again=True)
             screen.table((Column("what"), which, Column("detail", below=True)), rows)
