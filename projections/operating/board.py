@@ -110,7 +110,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
     - `before`: the runs before a run in its lane, the current one first, by run.
     - `slots` and `breakers` by their names; `below` and `signs` by run, those of a family under its root.
-    - `served`: the agents with workers that are present.
+    - `served`: the agents with workers that are present; `present`: the names of all processes that are.
     - `in_process`, `on_workers`: the names of the executors that drive runs there.
     """
 
@@ -121,6 +121,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     below: dict[str, tuple[Below, ...]] = {}
     signs: dict[str, Sign] = {}
     served: frozenset[str] = frozenset()
+    present: frozenset[str] = frozenset()
     in_process: frozenset[str] = frozenset({"local"})
     on_workers: frozenset[str] = frozenset({"durable"})
 

@@ -184,10 +184,17 @@ def _what(event: ApprovalRequested) -> str:
     if event.kind == "budget":
         used, limit = event.arguments.get("used"), event.arguments.get("limit")
         of = f"{_number(used)} of {_number(limit)}" if used is not None else f"of {_number(limit)}"
-        return f"{event.arguments.get('budget', '')} ({of})"
+        return f"{_budget(str(event.arguments.get('budget', '')))} ({of})"
     if event.kind == "unverifiable" or not event.arguments:
         return event.tool_name
     return f"{event.tool_name} {json.dumps(event.arguments, ensure_ascii=False, default=str)}".lstrip()
+
+
+def _budget(name: str) -> str:
+    """Return the name of a ceiling in words: `step.max_tokens` is `tokens of a step`."""
+    scope, _, ceiling = name.rpartition(".")
+    words = ceiling.removeprefix("max_").replace("cost_usd", "dollars")
+    return f"{words} of a {scope}" if scope else words
 
 
 def _number(value: Any) -> str:

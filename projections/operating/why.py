@@ -250,23 +250,27 @@ def _owner(run: Waiter, board: Board, times: _Times) -> Why | None:
         return None
     sign, lease_s = board.signs.get(run.root_id), run.waits.lease_s
     heard = sign.at if sign is not None and sign.worker == run.worker else 0.0
-    if times.now - max(heard, run.updated_at) < lease_s * SILENT_LEASES:
+    is_present, is_served = run.worker in board.present, run.served_as in board.served
+    if times.now - heard < lease_s * SILENT_LEASES and (is_present or is_served):
         return None
     if run.executor in board.in_process:
-        return _gone(run) if times.now - heard > lease_s else None
-    silent = f" for {times.since(heard)}" if heard else f" for more than {times.length(lease_s)}"
+        return None if is_present else _gone(run)
+    if not is_present and not is_served:
+        return _unserved(run)
+    silent = f"has been silent for {times.since(heard)}" if heard else "is gone"
     then = f"another takes it over after {times.length(lease_s)}"
-    if run.served_as not in board.served:
-        then = f"no other worker serves agent `{run.served_as}`"
-        sentence = f"Its worker {run.worker} has been silent{silent}; {then}."
-        return Why(kind="silent", sentence=sentence, action=_start_worker())
-    return Why(kind="silent", sentence=f"Its worker {run.worker} has been silent{silent}; {then}.")
+    return Why(kind="silent", sentence=f"Its worker {run.worker} {silent}; {then}.")
 
 
 def _gone(run: Waiter) -> Why:
     names = (run.root_id, REGISTRY)
     drive = Action(kind="drive", run_id=run.root_id, command=("runs", "drive"), names=names)
     return Why(kind="process_gone", sentence="The process that drove it is gone.", action=drive)
+
+
+def _unserved(run: Waiter) -> Why:
+    sentence = f"No worker serves agent `{run.served_as}`."
+    return Why(kind="no_worker", sentence=sentence, action=_start_worker())
 
 
 def _start_worker() -> Action:
@@ -314,8 +318,7 @@ def _undriven(run: Waiter, board: Board, times: _Times) -> Why | None:
             action=_start_worker(),
         )
     if run.served_as not in board.served:
-        sentence = f"No worker serves agent `{run.served_as}`."
-        return Why(kind="no_worker", sentence=sentence, action=_start_worker())
+        return _unserved(run)
     return Why(kind="worker", sentence=f"Waits for a worker of `{run.served_as}`.")
 
 

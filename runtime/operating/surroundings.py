@@ -35,6 +35,7 @@ async def board_for(
     driven = any(run.driven for run in runs)
     retrying = any(run.waits.retry is not None for run in runs)
     lanes = [run for run in runs if run.lane is not None and not run.epoch and not run.driven]
+    present = await log.leases.present()
     return Board(
         now=log.clock.now(),
         before=await _before(log, lanes, standing),
@@ -42,7 +43,8 @@ async def board_for(
         breakers=await registers(log, "breaker", BreakerUpdated) if retrying else {},
         below=below,
         signs=await _signs(log) if driven else {},
-        served=served(await log.leases.present()),
+        served=served(present),
+        present=frozenset(each.worker for each in present),
         in_process=in_process,
         on_workers=on_workers,
     )

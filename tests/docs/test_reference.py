@@ -312,7 +312,16 @@ def test_every_stream_and_subject_prefix_is_described() -> None:
         assert all(f"`{subject.replace('.00.', '.SS.')}`" in text for subject in config["subjects"])
 
 
-PLUMBING = {"aclose", "executor", "known_executor", "failure", "index", "locate", "watch"}
+PLUMBING = {
+    "aclose",
+    "executor",
+    "known_executor",
+    "failure",
+    "index",
+    "locate",
+    "watch",
+    "where_executors_run",
+}
 
 
 def public_methods(kind: type) -> set[str]:
