@@ -84,7 +84,7 @@ async def _read(journal: Journal) -> dict[str, Journal]:
     return journals
 
 
-async def _family_news(journal: Journal) -> BelowReady | None:
+async def _family_news(journal: Journal) -> TimerDue | BelowReady | None:
     subject, log, seen = journal.subject, journal.log, 0
     while True:
         family = await family_of(journal, seen)
@@ -93,7 +93,8 @@ async def _family_news(journal: Journal) -> BelowReady | None:
             await journal.catch_up()
             return None
         now = log.clock.now()
-        found = _ready(family, subject.id, now)
+        late = [timer.id for timer in owed_timers(own) if timer.due_at <= now]
+        found = TimerDue(late[0]) if late else _ready(family, subject.id, now)
         if found is not None:
             return found
         newest = max(each.state.head.position for each in family.values())

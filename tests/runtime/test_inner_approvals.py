@@ -178,6 +178,43 @@ async def test_a_family_that_waits_for_a_person_holds_no_worker(log: Log, script
     assert (check_trace(trace), replay(trace).divergence) == ([], None)
 
 
+async def test_a_run_that_waits_for_a_child_hears_its_own_timer_in_a_local_process(script: Script) -> None:
+    """No worker is left that its timer could wake, so the process that drives the run waits for it."""
+
+    @tool(effect="pure")
+    async def deploy() -> str:
+        return "deployed"
+
+    @tool(effect="pure", timeout_s=None)
+    async def pay(context: ToolContext) -> str:
+        return "nobody paid" if await context.wait_for("paid", timeout_s=2.0) is None else "paid"
+
+    @tool(effect="pure", timeout_s=None)
+    async def ask_below(context: ToolContext) -> str:
+        return await context.run(below, "go")
+
+    model = script(calls(call("deploy")), says("deployed"))
+    below = Agent("below", model=model, tools=[deploy], hitl_tools=["deploy"])
+    turn = calls(call("pay", "p"), call("ask_below", "b"))
+    above = Agent("above", model=script(turn, says("done")), tools=[pay, ask_below])
+    log, registry = MemoryLog(), Registry(agents=[above])
+    waiting = Worker(Host(log=log, registry=registry, worker="waiting"), park_after_s=0.2)
+    serving = asyncio.create_task(waiting.serve())
+    async with Runtime.open(log=log, registry=registry) as runtime:
+        run = await runtime.start(above, "question", executor="durable")
+        await runtime.watch(run.run_id, _until(runtime, run.run_id, lambda state: state.parked is not None))
+        waiting.stop()
+        await asyncio.wait_for(serving, 30)
+        await runtime.drive(run.run_id)
+        await runtime.watch(
+            run.run_id, _until(runtime, run.run_id, lambda state: state.calls["p"].result is not None)
+        )
+        row = await one(runtime, "tool")
+        await runtime.get_run(row.run_id).resolve(row.approval_id, "approved")
+        result = await run.result(timeout_s=30)
+    assert result.output == "done"
+
+
 async def _until(runtime: Runtime, run_id: str, done: Callable[[RunState], bool]) -> None:
     journal = Journal(runtime.log, await runtime.locate(run_id), wait_for_log=True)
     await journal.load()
