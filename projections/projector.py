@@ -48,6 +48,9 @@ class Projector:
         self._path = path
         self.rows = RowStore(path, log.namespace, self.projections)
         self._readers: set[_Changes] = set()
+        self._places: dict[int, int] = {}
+        self.following = asyncio.Event()
+        """Set while `follow` has reached the end of every shard that it found."""
 
     async def catch_up(self) -> None:
         """Fold everything that is stored by now.
@@ -66,6 +69,17 @@ class Projector:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._places.clear()
+            self.following.clear()
+
+    def places(self) -> tuple[int, ...]:
+        """Return the position in each shard up to which `changes` has told of everything, while `follow` runs."""
+        return tuple(self._places.get(shard, 0) for shard in range(self.log.events.shards))
+
+    def _reach(self, shard: int, position: int) -> None:
+        self._places[shard] = position
+        if len(self._places) == self.log.events.shards:
+            self.following.set()
 
     async def changes(self) -> AsyncGenerator[frozenset[str] | None]:
         """Yield the runs whose rows may have changed since the last time; None if all may have: read the lists again.
@@ -165,10 +179,12 @@ class Projector:
 
     async def _follow_behind(self, shard: int, position: int) -> None:
         """Fold new commits until another process rebuilds the rows."""
+        self._reach(shard, position)
         async for stored in self.log.events.follow(Shard(shard), after=position):
             if not self._fold(shard, position, [stored]):
                 return
             position = stored.position
+            self._reach(shard, position)
 
     # --- folding ------------------------------------------------------------------------------------------------------
 
@@ -439,6 +455,17 @@ class RunIndex(Projector):
         if row is None:
             raise RunNotFound(f"there is no run {run_id!r} in the namespace {self.log.namespace!r}")
         return row
+
+    async def rows_of(self, run_ids: Iterable[str]) -> tuple[list[RunRow], list[ApprovalRow]]:
+        """Return the rows and the approvals of these runs; ids of other subjects are skipped."""
+        ids = tuple(run_ids)
+
+        def found() -> tuple[list[RunRow], list[ApprovalRow]]:
+            rows = [row for each in ids if (row := self.rows.get(self._runs, each)) is not None]
+            asked = [self.rows.get(self._approvals, row.run_id) for row in rows]
+            return rows, [approval for each in asked if each is not None for approval in each.approvals]
+
+        return await self.ask(found)
 
     async def approvals(self, pending: bool | None = True, run_id: str | None = None) -> list[ApprovalRow]:
         """Return approvals, oldest first: pending ones, decided ones (False) or both (None), of all runs or of one."""

@@ -170,6 +170,8 @@ async def serve_http(settings: Settings, what: Served, door: Serving) -> int:
                     _tell_access(screen, api, f"{address}{door.base_path}", opens=what.open)
                 await interrupted.wait()
                 closing.set()
+                if api is not None:
+                    await api.aclose()
                 say("draining: no new requests are taken (repeat to exit immediately)")
     say("the server has ended")
     return 0

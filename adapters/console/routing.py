@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from ..http.access import Role
 from .identity import Actor
+from .streaming.viewer import Streams
 
 if TYPE_CHECKING:
     from ...projections.projector import RunIndex
@@ -50,6 +51,11 @@ class Door:
 
     def __init__(self, runtime: Runtime, identity: Identity, options: ApiOptions) -> None:
         self.runtime, self.identity, self.options = runtime, identity, options
+        self.streams = Streams(runtime)
+
+    async def aclose(self) -> None:
+        """End all streams, each with a last frame."""
+        await self.streams.aclose()
 
     async def index(self) -> RunIndex:
         """Return the projections."""
@@ -106,7 +112,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     role: Role | None
     endpoint: Endpoint
-    query: type[Any] = Nothing
+    query: type[Any] | None = Nothing
+    """The shape of the parameters; null for a route that reads them itself."""
     body: type[Any] | None = None
     answer: Any = None
     status: int = 200

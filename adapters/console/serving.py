@@ -78,7 +78,7 @@ class _Judged:
             door=self._door,
             request=request,
             actor=actor,
-            query=_query(request, self._route.query),
+            query=None if self._route.query is None else _query(request, self._route.query),
             body=await self._body(request),
             request_id=request_id,
             key=key,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .routes import approvals, runs, session
+from .routes import approvals, runs, session, stream
 from .routing import Route
 
-ROUTES: tuple[Route, ...] = (*session.ROUTES, *runs.ROUTES, *approvals.ROUTES)
+ROUTES: tuple[Route, ...] = (*session.ROUTES, *runs.ROUTES, *approvals.ROUTES, *stream.ROUTES)

@@ -227,8 +227,6 @@ async def test_every_route_wants_its_role(role: str) -> None:
     ranks = ["viewer", "operator", "admin"]
     async with api(MemoryLog()) as served, served.client(role, content_type="application/json") as client:
         for route in ROUTES:
-            if route.method == "GET" and route.path.endswith("stream"):
-                continue  # it does not end; tests/http/test_stream.py asks it
             answer = await client.request(route.method, _filled(route.path), content=b"")
             if route.role is None:
                 assert answer.status_code not in {401, 403} or route.path == "/session", route.path

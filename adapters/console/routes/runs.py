@@ -11,8 +11,7 @@ from ....eventlog.errors import ConfigError, NotRegistered
 from ....eventlog.events import ENGINE, Event, Trigger
 from ....projections.family_totals import FamilyTotals
 from ....projections.pending import Pending
-from ....projections.projector import RunFilters
-from ....projections.run_list import RunListStatus, RunRow
+from ....projections.run_list import RunRow
 from ....runtime.agents.kinds import runnable_of
 from ....runtime.journal.journal import restored
 from ....runtime.ports.suggestions import nearest
@@ -20,57 +19,11 @@ from ....runtime.stream import is_shown
 from ...http.answers import Refused
 from ...http.identifiers import traceparent
 from ..paging import Rows, parse_place, place_of
+from ..queries import COUNTED_MAX, RunQuery
 from ..routing import Answered, Call, Nothing, Page, Route
 
-COUNTED_MAX = 10_000
 CHILDREN_MAX = 1000
 EVENTS_MAX = 1000
-
-
-class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The filters of runs. `q` is part of the input's first line or of the id; `children=0` leaves out child runs."""
-
-    status: RunListStatus | None = None
-    agent: str | None = None
-    kind: str | None = None
-    session: str | None = None
-    user: str | None = None
-    executor: str | None = None
-    worker: str | None = None
-    waiting_for: str | None = None
-    error_type: str | None = None
-    model: str | None = None
-    root: str | None = None
-    parent: str | None = None
-    forked_from: str | None = None
-    job: str | None = None
-    since: float | None = msgspec.field(default=None, name="from")
-    until: float | None = msgspec.field(default=None, name="to")
-    q: str | None = None
-    children: bool = True
-
-    def filters(self) -> RunFilters:
-        """Return the filters of the projection."""
-        return RunFilters(
-            status=self.status,
-            agent=self.agent,
-            kind=self.kind,
-            session=self.session,
-            user=self.user,
-            executor=self.executor,
-            worker=self.worker,
-            waiting_for=self.waiting_for,
-            error_type=self.error_type,
-            model=self.model,
-            root_id=self.root,
-            parent=self.parent,
-            forked_from=self.forked_from,
-            job_id=self.job,
-            since=self.since,
-            until=self.until,
-            text=self.q or None,
-            children=self.children,
-        )
 
 
 class RunsQuery(RunQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):

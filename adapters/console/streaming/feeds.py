@@ -1,0 +1,318 @@
+"""Families as their viewers see them: each is followed, verified and folded once, and kept for all of them.
+
+An entry is a stored event, or a piece of text in the making. Pieces are forgotten once the reply that they belong to is
+stored. A viewer is a place among the entries, so a slow one costs no memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ....eventlog.commits import Recorded, as_read, parse_cursor
+from ....eventlog.errors import FoldlogError
+from ....eventlog.events import (
+    Event,
+    ModelRequested,
+    Reasoning,
+    Submitted,
+    Text,
+    TextReset,
+    ToolCallDelta,
+    Usage,
+    is_terminal,
+)
+from ....eventlog.ports import DraftPiece, Family, Log, Stored, Subject
+from ....projections.run_list import RunList, RunRow
+from ....runtime.journal.journal import restored
+from ....runtime.stream import FamilyView
+from .frames import WAITING_BYTES_MAX, Frame
+
+LET_GO_S = 30.0
+ROWS_MAX = 500
+ROWS_BYTES_MAX = 256 << 10
+logger = logging.getLogger("foldlog.http")
+
+Cursor = tuple[int, int]
+
+
+class Entry(NamedTuple):
+    """A stored event with its cursor, or a piece of text without one; `data` is JSON, of a piece its first fields."""
+
+    event: str
+    run: str
+    cursor: str
+    data: bytes
+
+
+class FamilyFeed:
+    """The entries of one family, in the order of the log."""
+
+    def __init__(self, log: Log, root: Subject) -> None:
+        self.entries: list[Entry | None] = []
+        self.bytes_total = 0
+        self.caught_up = asyncio.Event()
+        self.failed: FoldlogError | None = None
+        self.watchers: set[Callable[[], None]] = set()
+        self._log, self._root, self._view = log, root, FamilyView(root)
+        self._list = RunList()
+        self._rows: dict[str, RunRow] = {}
+        self._heads: dict[str, bytes] = {}
+        self._parents: dict[str, str] = {}
+        self._attempts: dict[str, int] = {}
+        self._drafts: dict[str, list[int]] = {}
+        self._stored: list[tuple[Cursor, int]] = []
+        """The cursor of each stored event, with the number of its entry."""
+
+    async def follow(self) -> None:
+        """Follow the family until cancelled; an error of its log is told to the viewers."""
+        try:
+            async with self._log.drafts.follow(self._root.root) as drafts:
+                await self._follow(drafts)
+        except FoldlogError as error:
+            self.failed = error
+            self.caught_up.set()
+            self._tell()
+
+    async def _follow(self, drafts: AsyncIterator[DraftPiece]) -> None:
+        selector, position = Family(self._root.shard, self._root.root), 0
+        async for stored in self._log.events.read(selector):
+            position = stored.position
+            await self._take(stored)
+        self.caught_up.set()
+        self._tell()
+        async with asyncio.TaskGroup() as pumps:
+            pumps.create_task(self._pump_drafts(drafts))
+            async for stored in self._log.events.follow(selector, position):
+                await self._take(stored)
+                self._tell()
+
+    async def _pump_drafts(self, drafts: AsyncIterator[DraftPiece]) -> None:
+        async for piece in drafts:
+            if self._add_drafts(self._view.draft(piece), piece.attempt):
+                self._tell()
+
+    async def _take(self, stored: Stored) -> None:
+        recorded = self._view.verify(stored)
+        if recorded is None:
+            return
+        run = recorded.commit.run
+        whole = await restored(recorded, self._log)
+        corrections = [event for event in self._view.commit(whole) if event.revision is None]
+        self._rows[run] = self._list.evolve(self._rows.get(run), recorded)
+        self._heads.pop(run, None)
+        resets = [event for event in corrections if isinstance(event, TextReset)]
+        self._add_drafts(resets, self._attempts.get(run, 1))
+        self._note(whole)
+        for event in as_read(whole):
+            self._stored.append((parse_cursor(event.cursor), len(self.entries)))
+            self._add(Entry("row", run, event.cursor or "", msgspec.json.encode(event)))
+        pieces = [event for event in corrections if not isinstance(event, TextReset)]
+        self._add_drafts(pieces, self._attempts.get(run, 1))
+
+    def _note(self, recorded: Recorded) -> None:
+        """Note what later entries need, and forget the pieces of replies that are stored, or never will be."""
+        run = recorded.commit.run
+        for event in recorded.commit.events:
+            if isinstance(event, Submitted) and event.parent is not None:
+                self._parents[run] = event.parent.run
+            elif isinstance(event, ModelRequested):
+                self._attempts[run] = event.attempt
+            if isinstance(event, Usage) or is_terminal(event):
+                for number in self._drafts.pop(run, ()):
+                    self.entries[number] = None
+
+    def _add_drafts(self, events: list[Any] | list[Event], attempt: int) -> bool:
+        for event in events:
+            fields = _piece(event)
+            data = msgspec.json.encode(
+                {"run_id": event.run_id, "step": event.step, "attempt": attempt} | fields
+            )
+            kind = "draft_reset" if isinstance(event, TextReset) else "draft"
+            self._drafts.setdefault(event.run_id, []).append(len(self.entries))
+            self._add(Entry(kind, event.run_id, "", data))
+        return bool(events)
+
+    def _add(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        self.bytes_total += len(entry.data)
+
+    def _tell(self) -> None:
+        for watcher in self.watchers:
+            watcher()
+
+    def number_after(self, cursor: str) -> int | None:
+        """Return the number of the first entry after a cursor; null for one that is not of this log."""
+        at = parse_cursor(cursor)
+        place = bisect.bisect_right(self._stored, (at, len(self.entries)))
+        if place == 0 or self._stored[place - 1][0] != at:
+            return None
+        return self._stored[place - 1][1] + 1
+
+    @property
+    def last_cursor(self) -> str:
+        """The cursor of the last stored event; empty for none."""
+        entry = self.entries[self._stored[-1][1]] if self._stored else None
+        return entry.cursor if entry is not None else ""
+
+    def is_below(self, run: str, top: str) -> bool:
+        """Return whether a run is `top`, or below it."""
+        above: str | None = run
+        while above is not None and above != top:
+            above = self._parents.get(above)
+        return above is not None
+
+    def head(self, run: str) -> bytes:
+        """Return the row of a run as JSON."""
+        if run not in self._heads:
+            self._heads[run] = msgspec.json.encode(self._rows.get(run))
+        return self._heads[run]
+
+
+def _piece(event: Event) -> dict[str, Any]:
+    match event:
+        case TextReset():
+            return {"channel": event.channel, "offset": event.offset, "cause": event.cause}
+        case Reasoning():
+            return {"channel": "reasoning", "offset": event.offset, "text": event.text}
+        case Text():
+            return {"channel": "text", "offset": event.offset, "text": event.text}
+        case ToolCallDelta():
+            given = {"channel": "tool_calls", "index": event.index, "tool_name": event.tool_name}
+            return given | {"text": event.arguments_delta}
+        case _:
+            return {}
+
+
+class RunTopic:
+    """A viewer of one run and all runs below it."""
+
+    def __init__(self, name: str, feed: FamilyFeed, run: str, cursor: str) -> None:
+        self.name, self.cursor = name, cursor
+        self._feed, self._run = feed, run
+        self._topic = msgspec.json.encode(name)
+        self._at, self._seen_bytes, self._live = -1, 0, False
+
+    @property
+    def has_news(self) -> bool:
+        """True if there is something to take."""
+        return self._feed.caught_up.is_set() and (self._at < len(self._feed.entries) or self.ended)
+
+    @property
+    def ended(self) -> bool:
+        """True if the log of the family is damaged."""
+        return self._feed.failed is not None
+
+    def take(self) -> Iterator[Frame]:
+        """Yield the frames that are due; the cursor is that after each."""
+        if self._feed.failed is not None:
+            raise self._feed.failed
+        if self._at < 0:
+            yield from self._begin()
+        rows: list[bytes] = []
+        for entry in self._unseen():
+            if entry is not None and entry.event == "row":
+                rows.append(entry.data)
+            if rows and (entry is None or entry.event != "row" or self._is_full(rows)):
+                yield self._rows(rows)
+                rows = []
+            if entry is None:
+                yield self._resync()
+            elif entry.event != "row":
+                yield Frame(entry.event, b'{"topic":%b,%b' % (self._topic, entry.data[1:]))
+        if rows:
+            yield self._rows(rows)
+
+    def _unseen(self) -> Iterator[Entry | None]:
+        """Yield the entries that the viewer has not had: rows of the run and of all below, pieces of the run itself.
+
+        Null if it has been up to date, and too much has come since: it skips that.
+        """
+        feed = self._feed
+        while self._at < len(feed.entries):
+            if self._live and feed.bytes_total - self._seen_bytes > WAITING_BYTES_MAX:
+                self._live = False
+                yield None
+                continue
+            entry = feed.entries[self._at]
+            self._at += 1
+            self._seen_bytes += 0 if entry is None else len(entry.data)
+            if self._at == len(feed.entries):
+                self._live, self._seen_bytes = True, feed.bytes_total
+            if entry is None:
+                continue
+            if entry.event == "row":
+                self.cursor = entry.cursor
+            if entry.run == self._run or (entry.event == "row" and feed.is_below(entry.run, self._run)):
+                yield entry
+
+    def _is_full(self, rows: list[bytes]) -> bool:
+        return len(rows) >= ROWS_MAX or sum(map(len, rows)) > ROWS_BYTES_MAX
+
+    def _begin(self) -> Iterator[Frame]:
+        """Find the place to begin at: only now, when the feed has caught up with the log, does a cursor mean it."""
+        found = self._feed.number_after(self.cursor) if self.cursor else 0
+        if found is None:
+            yield self._resync()
+        else:
+            self._at = found
+
+    def _resync(self) -> Frame:
+        self._at, self._seen_bytes = len(self._feed.entries), self._feed.bytes_total
+        self.cursor = self._feed.last_cursor
+        return Frame("resync", b'{"topic":%b}' % self._topic)
+
+    def _rows(self, rows: list[bytes]) -> Frame:
+        head = self._feed.head(self._run)
+        return Frame("run", b'{"topic":%b,"rows":[%b],"head":%b}' % (self._topic, b",".join(rows), head))
+
+
+class Feeds:
+    """The families that are followed now."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._feeds: dict[str, tuple[FamilyFeed, asyncio.Task[None]]] = {}
+        self._letting_go: dict[str, asyncio.Task[None]] = {}
+
+    @contextlib.contextmanager
+    def watched(self, root: Subject, wake: Callable[[], None]) -> Iterator[FamilyFeed]:
+        """Yield the feed of a family, followed while it is open and for some time after; `wake` is called for news."""
+        if (leaving := self._letting_go.pop(root.id, None)) is not None:
+            leaving.cancel()
+        if root.id in self._feeds and self._feeds[root.id][0].failed is not None:
+            self._drop(root.id)
+        if root.id not in self._feeds:
+            feed = FamilyFeed(self._log, root)
+            self._feeds[root.id] = feed, asyncio.create_task(feed.follow())
+        feed = self._feeds[root.id][0]
+        feed.watchers.add(wake)
+        try:
+            yield feed
+        finally:
+            feed.watchers.discard(wake)
+            if not feed.watchers:
+                self._letting_go[root.id] = asyncio.create_task(self._let_go(root.id))
+
+    async def _let_go(self, root: str) -> None:
+        await self._log.clock.sleep(LET_GO_S)
+        self._letting_go.pop(root, None)
+        self._drop(root)
+
+    def _drop(self, root: str) -> None:
+        _feed, task = self._feeds.pop(root, (None, None))
+        if task is not None:
+            task.cancel()
+
+    async def aclose(self) -> None:
+        """Stop following."""
+        tasks = [*self._letting_go.values(), *(task for _, task in self._feeds.values())]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,277 @@
+"""Lists as their viewers see them: the projections are followed once, and each change is offered to every list.
+
+At most every 250 ms the changed rows are read, and each list says which of them it has now, and which it has no longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from ....eventlog.errors import FoldlogError, LogUnavailable
+from ....eventlog.names import run_subject
+from ....eventlog.ports import Log, Shard
+from ....projections.projector import RunIndex
+from .frames import WAITING_BYTES_MAX, Frame
+
+if TYPE_CHECKING:
+    from ....projections.approvals import ApprovalRow
+    from ....projections.run_list import RunRow
+
+PERIOD_S = 0.25
+AGAIN_S = 1.0
+PROBE_S = 2.0
+PROBE_MAX_S = 2.0
+MISSED_MAX = 2000
+"""The most commits that are read again for a viewer that comes back; after more it reads the list again."""
+logger = logging.getLogger("foldlog.http")
+
+
+class Selection(Protocol):
+    """What a list shows: a condition on rows, and its counts."""
+
+    def changed(
+        self, runs: Sequence[RunRow], approvals: Sequence[ApprovalRow]
+    ) -> tuple[dict[str, bytes], list[str]]:
+        """Return the rows that the list has now, as JSON by their ids, and the ids of those that it has no longer."""
+        ...
+
+    async def counts(self, index: RunIndex) -> dict[str, Any]:
+        """Return the counts that belong to the list."""
+        ...
+
+
+class ListTopic:
+    """A viewer of one list."""
+
+    def __init__(self, name: str, selection: Selection, cursor: str) -> None:
+        self.name, self.cursor, self.selection = name, cursor, selection
+        self._topic = msgspec.json.encode(name)
+        self._upserts: dict[str, bytes] = {}
+        self._removes: dict[str, None] = {}
+        self._counts: dict[str, Any] | None = None
+        self._stale = False
+        self._failed: FoldlogError | None = None
+        self.reached = cursor
+
+    @property
+    def has_news(self) -> bool:
+        """True if there is something to take."""
+        return self.ended or self._stale or self._counts is not None or bool(self._upserts or self._removes)
+
+    @property
+    def ended(self) -> bool:
+        """True if the list cannot be followed any more."""
+        return self._failed is not None
+
+    def fail(self, error: FoldlogError) -> None:
+        """End the list with the error that keeps it from being followed."""
+        self._failed = error
+
+    def offer(
+        self, upserts: dict[str, bytes], removes: Sequence[str], counts: dict[str, Any], places: str
+    ) -> None:
+        """Add changes, up to these places of the log."""
+        self.reached = places
+        for name in removes:
+            self._upserts.pop(name, None)
+            self._removes[name] = None
+        for name, row in upserts.items():
+            self._removes.pop(name, None)
+            self._upserts[name] = row
+        self._counts = counts
+        if sum(map(len, self._upserts.values())) > WAITING_BYTES_MAX:
+            self.lose(places)
+
+    def lose(self, places: str) -> None:
+        """Have the viewer read the list again."""
+        self._upserts, self._removes, self._counts = {}, {}, None
+        self._stale, self.reached = True, places
+
+    def reach(self, places: str) -> None:
+        """Note that nothing of the list has changed up to these places."""
+        if not self.has_news:
+            self.cursor = self.reached = places
+
+    def take(self) -> Iterator[Frame]:
+        """Yield the frame that is due; the cursor is that after it. Raises the error that ended the list."""
+        if self._failed is not None:
+            raise self._failed
+        self.cursor = self.reached
+        if self._stale:
+            self._stale = False
+            yield Frame("resync", b'{"topic":%b}' % self._topic)
+        if self._counts is None:
+            return
+        rows = b",".join(self._upserts.values())
+        rest = msgspec.json.encode({"removes": list(self._removes), "counts": self._counts})
+        self._upserts, self._removes, self._counts = {}, {}, None
+        yield Frame("list", b'{"topic":%b,"upserts":[%b],%b' % (self._topic, rows, rest[1:]))
+
+
+class Lists:
+    """The lists that are viewed now, and the one task that follows the projections for them."""
+
+    def __init__(self, log: Log, index: Callable[[], Any]) -> None:
+        self._log, self._open = log, index
+        self._topics: dict[ListTopic, Callable[[], None]] = {}
+        self._notices: set[Callable[[str], None]] = set()
+        self._following: asyncio.Task[None] | None = None
+        self._probing: asyncio.Task[None] | None = None
+
+    @contextlib.asynccontextmanager
+    async def watched(self, topic: ListTopic, wake: Callable[[], None]) -> AsyncGenerator[None]:
+        """Offer changes to a list while open: first those since its cursor, then all as they come."""
+        index: RunIndex = await self._open()
+        if self._following is None or self._following.done():
+            self._following = asyncio.create_task(self._follow(index))
+        await index.following.wait()
+        places = index.places()
+        if topic.cursor:
+            self._topics[topic] = wake
+            await self._make_up(index, topic, places)
+        else:
+            topic.offer({}, [], await topic.selection.counts(index), places_text(places))
+            self._topics[topic] = wake
+        wake()
+        try:
+            yield
+        finally:
+            self._topics.pop(topic, None)
+
+    @contextlib.contextmanager
+    def noticed(self, notice: Callable[[str], None]) -> Iterator[None]:
+        """Tell of the connection to the log while open: `lost`, `back`."""
+        self._notices.add(notice)
+        self._probing = self._probing or asyncio.create_task(self._probe())
+        try:
+            yield
+        finally:
+            self._notices.discard(notice)
+
+    async def _make_up(self, index: RunIndex, topic: ListTopic, now: Sequence[int]) -> None:
+        """Offer what has changed since a viewer was here, as the log has it."""
+        then = parse_places(topic.reached)
+        if then is None or len(then) != len(now) or any(a > b for a, b in zip(then, now, strict=True)):
+            topic.lose(places_text(now))
+            return
+        changed: set[str] = set()
+        read = 0
+        for shard, (position, until) in enumerate(zip(then, now, strict=True)):
+            if position >= until:
+                continue
+            async for stored in self._log.events.read(Shard(shard), after=position):
+                changed.add(stored.subject.id)
+                read += 1
+                if read > MISSED_MAX:
+                    topic.lose(places_text(now))
+                    return
+                if stored.position >= until:
+                    break
+        await self._offer(index, changed, [topic], places_text(now))
+
+    async def _follow(self, index: RunIndex) -> None:
+        """Follow the projections through outages of the log, until cancelled or until its damage is found."""
+        while not (error := await self._followed(index)) or isinstance(error, LogUnavailable):
+            await self._log.clock.sleep(AGAIN_S)
+        logger.error("the lists cannot be followed", exc_info=error)
+        for topic, wake in self._topics.items():
+            topic.fail(error)
+            wake()
+
+    async def _followed(self, index: RunIndex) -> FoldlogError | None:
+        """Follow the projections until an error ends that, which is returned."""
+        found: list[FoldlogError] = []
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(index.follow())
+                await self._offer_changes(index)
+        except* FoldlogError as errors:
+            found.append(_bare(errors))
+        return found[0] if found else None
+
+    async def _probe(self) -> None:
+        """Tell when the log is out of reach, and when it is back; those that follow it just wait meanwhile."""
+        lost = False
+        while True:
+            if lost == await self._reaches_log():
+                lost = not lost
+                self._notice("lost" if lost else "back")
+            await self._log.clock.sleep(PROBE_S)
+
+    async def _reaches_log(self) -> bool:
+        try:
+            async with asyncio.timeout(PROBE_MAX_S):
+                await self._log.events.head(run_subject(0, "probe", "probe"))
+        except (FoldlogError, TimeoutError):
+            return False
+        return True
+
+    def _notice(self, what: str) -> None:
+        for notice in self._notices:
+            notice(what)
+
+    async def _offer_changes(self, index: RunIndex) -> None:
+        begun = False
+        async with contextlib.aclosing(index.changes()) as changes:
+            async for runs in changes:
+                places = index.places()  # at once: what is told of later is after them
+                if runs is not None:
+                    await self._offer(index, runs, list(self._topics), places_text(places))
+                elif begun:
+                    for topic, wake in self._topics.items():
+                        topic.lose(places_text(places))
+                        wake()
+                else:
+                    begun = True
+                    await index.following.wait()
+                    for topic in list(self._topics):  # what has changed while nobody followed
+                        await self._make_up(index, topic, index.places())
+                await self._log.clock.sleep(PERIOD_S)
+
+    async def _offer(
+        self, index: RunIndex, runs: frozenset[str] | set[str], topics: Sequence[ListTopic], places: str
+    ) -> None:
+        if not topics:
+            return
+        rows, approvals = await index.rows_of(runs)
+        for topic in topics:
+            upserts, removes = topic.selection.changed(rows, approvals)
+            if upserts or removes:
+                topic.offer(upserts, removes, await topic.selection.counts(index), places)
+                if (wake := self._topics.get(topic)) is not None:
+                    wake()
+            else:
+                topic.reach(places)
+
+    async def aclose(self) -> None:
+        """Stop following."""
+        tasks = [task for task in (self._following, self._probing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _bare(error: BaseException) -> FoldlogError:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, FoldlogError)  # noqa: S101 - it was caught as one
+    return error
+
+
+def places_text(places: Sequence[int]) -> str:
+    """Return the positions of all shards as a cursor."""
+    return "_".join(map(str, places))
+
+
+def parse_places(cursor: str) -> list[int] | None:
+    """Return the positions in a cursor; null for text that is none."""
+    parts = cursor.split("_")
+    return (
+        [int(part) for part in parts] if all(part.isascii() and part.isdecimal() for part in parts) else None
+    )

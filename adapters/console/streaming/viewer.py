@@ -1,0 +1,206 @@
+"""One connection to the stream: its topics, and the frames that are due, until it is closed or the server ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+
+from ....eventlog.errors import FoldlogError
+from ...http.answers import Refused
+from ..queries import RunQuery
+from .feeds import Feeds, RunTopic
+from .frames import COMMENT, Frame, on_the_wire
+from .lists import Lists, ListTopic
+from .selections import ApprovalsSelection, RunsSelection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ....eventlog.ports import Subject
+    from ....runtime import Runtime
+
+COMMENT_S = 15.0
+TOGETHER_S = 0.012
+"""What comes within this time is sent together."""
+TOPICS_MAX = 64
+_CURSOR = re.compile(r"\d[\d._]*")
+
+
+class Topic(Protocol):
+    """A topic of a connection."""
+
+    @property
+    def name(self) -> str:
+        """The topic as it was asked for, without its cursor."""
+        ...
+
+    @property
+    def cursor(self) -> str:
+        """The place up to which its frames were taken."""
+        ...
+
+    @property
+    def has_news(self) -> bool:
+        """True if there is something to take."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """True if nothing more can come: the log of its runs is damaged."""
+        ...
+
+    def take(self) -> Iterator[Frame]:
+        """Yield the frames that are due. Raises the error that ended it."""
+        ...
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A topic that is asked for: its name, what it is about, and the cursor to go on after; empty for none."""
+
+    name: str
+    kind: str
+    about: str
+    cursor: str
+
+
+def wanted_topics(given: Sequence[str], last_event_id: str) -> list[Wanted]:
+    """Return the topics of a request. `last_event_id` has the places that they had reached. Raises `Refused` (422)."""
+    if not 1 <= len(given) <= TOPICS_MAX:
+        raise Refused(422, f"a stream has 1 to {TOPICS_MAX} topics: ?t=runs&t=run:ID&t=approvals")
+    reached = dict(parse_qsl(last_event_id))
+    found = {topic.name: topic for topic in map(_wanted, given)}
+    return [
+        msgspec.structs.replace(topic, cursor=reached.get(name, topic.cursor))
+        for name, topic in found.items()
+    ]
+
+
+def _wanted(text: str) -> Wanted:
+    name, at, cursor = text.rpartition("@")
+    if not at or not _CURSOR.fullmatch(cursor):
+        if at and not cursor:
+            raise Refused(422, f"the topic {text!r:.80} has an empty cursor")
+        name, cursor = text, ""
+    kind, colon, about = name.partition(":")
+    if kind == "run" and colon and about:
+        return Wanted(name, "run", about, cursor)
+    kind, _, about = name.partition("?")
+    if kind in {"runs", "approvals"} and (kind == "runs" or not about):
+        return Wanted(name, kind, about, cursor)
+    raise Refused(422, f"there is no topic {name!r:.80}; known are runs, runs?FILTERS, run:ID, approvals")
+
+
+def query_of(filters: str) -> RunQuery:
+    """Return the filters of the topic `runs?...`. Raises `Refused` (422)."""
+    try:
+        return msgspec.convert(dict(parse_qsl(filters, keep_blank_values=True)), RunQuery, strict=False)
+    except msgspec.ValidationError as error:
+        raise Refused(422, f"the topic runs: {error}") from None
+
+
+class Streams:
+    """Everything that is followed for the viewers of this process."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._feeds, self._lists = Feeds(runtime.log), Lists(runtime.log, runtime.index)
+        self._viewers: set[asyncio.Event] = set()
+        self._closing = False
+
+    async def prepared(self, wanted: Sequence[Wanted]) -> list[tuple[Wanted, Subject | RunQuery | None]]:
+        """Return the topics with what they are about. Raises `Refused`, `RunNotFound`, before anything is sent."""
+        found: list[tuple[Wanted, Subject | RunQuery | None]] = []
+        for topic in wanted:
+            about: Subject | RunQuery | None = None
+            if topic.kind == "run":
+                about = await self._runtime.locate(topic.about)
+            elif topic.kind == "runs":
+                about = query_of(topic.about)
+            found.append((topic, about))
+        return found
+
+    async def frames(
+        self, topics: Sequence[tuple[Wanted, Subject | RunQuery | None]]
+    ) -> AsyncGenerator[bytes]:
+        """Yield the bytes of a connection: frames with the places of all topics, and a comment each 15 s."""
+        news, notices = asyncio.Event(), list[str]()
+
+        def notice(what: str) -> None:
+            notices.append(what)
+            news.set()
+
+        async with contextlib.AsyncExitStack() as stack:
+            yield COMMENT
+            self._viewers.add(news)
+            stack.callback(self._viewers.discard, news)
+            stack.enter_context(self._lists.noticed(notice))
+            open_topics = [await self._opened(stack, topic, about, news) for topic, about in topics]
+            news.set()
+            while not self._closing:
+                if not await self._awaited(news):
+                    yield COMMENT
+                news.clear()
+                while notices:
+                    yield on_the_wire(Frame("notice", msgspec.json.encode({"log": notices.pop(0)})), "")
+                for topic in [each for each in open_topics if each.has_news]:
+                    for frame in _taken(topic):
+                        yield on_the_wire(frame, _places(open_topics))
+                    if topic.ended:
+                        open_topics.remove(topic)
+                await asyncio.sleep(TOGETHER_S)
+            yield on_the_wire(Frame("bye", b"{}"), _places(open_topics))
+
+    async def _awaited(self, news: asyncio.Event) -> bool:
+        """Wait for news, or for the end of the server; return false if a comment is due instead."""
+        try:
+            async with asyncio.timeout(COMMENT_S):
+                await news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _opened(
+        self, stack: contextlib.AsyncExitStack, wanted: Wanted, about: object, news: asyncio.Event
+    ) -> Topic:
+        from ....eventlog.names import run_subject
+        from ....eventlog.ports import Subject
+
+        if isinstance(about, Subject):
+            root = run_subject(about.shard, about.root, about.root)
+            feed = stack.enter_context(self._feeds.watched(root, news.set))
+            return RunTopic(wanted.name, feed, about.id, wanted.cursor)
+        selection = RunsSelection(about) if isinstance(about, RunQuery) else ApprovalsSelection()
+        topic = ListTopic(wanted.name, selection, wanted.cursor)
+        await stack.enter_async_context(self._lists.watched(topic, news.set))
+        return topic
+
+    async def aclose(self) -> None:
+        """Stop following."""
+        self._closing = True
+        for news in self._viewers:
+            news.set()
+        await self._feeds.aclose()
+        await self._lists.aclose()
+
+
+def _taken(topic: Topic) -> Iterator[Frame]:
+    try:
+        yield from topic.take()
+    except FoldlogError as error:
+        yield _damage(topic.name, error)
+
+
+def _places(topics: Sequence[Topic]) -> str:
+    return urlencode([(topic.name, topic.cursor) for topic in topics if topic.cursor])
+
+
+def _damage(topic: str, error: FoldlogError) -> Frame:
+    told = {"topic": topic, "error": type(error).__name__, "detail": str(error)}
+    more = {name: getattr(error, name) for name in ("run", "revision", "expected") if hasattr(error, name)}
+    return Frame("damage", msgspec.json.encode(told | more))
