@@ -45,6 +45,7 @@ from .commands import (
     telemetry,
     tools,
     worker,
+    workflows,
 )
 from .exits import INTERRUPTED, leave, report
 from .settings import Settings
@@ -214,6 +215,7 @@ app.command("console")(console.console)
 app.add_typer(agents.app, name="agents")
 app.add_typer(runs.app, name="runs")
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(workflows.app, name="workflows")
 app.add_typer(schedules.app, name="schedules")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(archive.app, name="archive")

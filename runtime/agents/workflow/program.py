@@ -103,6 +103,12 @@ class Program:
         """The children, values and callbacks that the code waits for, by place."""
         return self._wanted
 
+    @property
+    def unasked(self) -> list[str]:
+        """The operations that the log has and the code did not ask for, but for those that lost a race."""
+        self._forget_lost()
+        return list(self._unseen)
+
     # --- for the driver -----------------------------------------------------------------------------------------------
 
     def go_on(self, state: RunState) -> Progress:

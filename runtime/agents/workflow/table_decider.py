@@ -74,6 +74,12 @@ class TableDecider:
         """The children that it waits for, by place."""
         return self._wanted
 
+    @property
+    def unasked(self) -> list[str]:
+        """The operations that the log has and no step asks for."""
+        known = {each.place for tried in self._operations.values() for each in tried}
+        return [place for place in self._flow.asked if place not in known]
+
     def go_on(self, state: RunState) -> Progress:
         """Return what the table asks for after what the log has. Raises `Divergence`."""
         self.state, self._flow = state, _flow_of(state)

@@ -37,6 +37,11 @@ class Decider(Protocol):
         """The children, values and callbacks that it waits for, by place."""
         ...
 
+    @property
+    def unasked(self) -> list[str]:
+        """The operations that the log has and the code did not ask for: none once it has seen all of the log."""
+        ...
+
     def go_on(self, state: RunState) -> Progress:
         """Return what the code asks for after what the log has. Raises `Divergence`."""
         ...
