@@ -18,6 +18,7 @@ reason, `docs/maintainers/contract.md` the R rules.
 - P12: a call that a postcondition reports as done is done.
 - P13: a worker that claims a run has its tools.
 - P14: a call reported as failed without a postcondition or a decision is not done.
+- W33: code without a step that the log has goes no further.
 - W43: of all calls with one key, one starts.
 - REQUEST: a model's requests follow from the log.
 - STATE: the folded state agrees with the log.
@@ -70,6 +71,7 @@ from ...projections.snapshot import state_in
 from ..ordering.monitor import check_trace
 from ..traces.trace import trace_of
 from .burying import UNREADABLE
+from .flows import UNNOTICED
 from .world import CallerReply, World
 
 _LOOKED_AT = ("wire", "remit")
@@ -124,6 +126,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
     found += _keys(world)
     found += _burials(world, ended=ended)
     found += _once(world)
+    found += _misfits(world)
     unknown = {name for name, run in runs.items() if _is_unknown(run, world)}
     if ended:
         found += [
@@ -292,6 +295,12 @@ def _once(world: World) -> Iterator[str]:
     for key, calls in started.items():
         if len(calls) > 1:
             yield f"W43 the key {key} was started by {len(calls)} calls: {', '.join(sorted(calls))}"
+
+
+def _misfits(world: World) -> Iterator[str]:
+    """Check W33: code that no longer has a step of the log goes no further."""
+    if UNNOTICED in world.state:
+        yield f"W33 code without a step of the log went on with {world.state[UNNOTICED]}"
 
 
 def _keys(world: World) -> Iterator[str]:

@@ -59,6 +59,7 @@ from .cast import (
     wire,
     wired,
 )
+from .flows import at_once, in_branches, in_races, in_sequence, under_way
 from .world import ANSWER_S, Job, World
 
 Stage = Callable[[World], list[Job]]
@@ -639,3 +640,35 @@ def handoff(world: World) -> list[Job]:
     outer = Swarm([desk, team], name="handoff", mode="handoff")
     world.agents.append(outer)
     return [Job(outer, "question")]
+
+
+@scenario
+def sequence(world: World) -> list[Job]:
+    """A workflow that uses every operation, one after the other."""
+    world.decide = decide_on
+    return [Job(in_sequence(world), "question")]
+
+
+@scenario
+def gathered(world: World) -> list[Job]:
+    """A workflow with branches in branches, one of which fails while others are at work."""
+    return [Job(in_branches(world), "question")]
+
+
+@scenario
+def raced(world: World) -> list[Job]:
+    """A workflow with races, whose losers wait."""
+    return [Job(in_races(world), "question")]
+
+
+@scenario(compared=False)
+def raced_at_once(world: World) -> list[Job]:
+    """A workflow with races that any branch may win, some of which run when another has won."""
+    world.decide = decide_on
+    return [Job(at_once(world), "question")]
+
+
+@scenario(compared=False)
+def changed(world: World) -> list[Job]:
+    """A workflow whose code is changed while it waits: first it no longer fits, then it fits and does more."""
+    return [Job(under_way(world), "question")]

@@ -84,7 +84,6 @@ class Program:
         self._cursor = 0
         self._given: set[str] = set()
         self._unseen = dict.fromkeys(flow.asked)
-        self._seen_new = 0
         self._waiting: dict[str, _Strand | _Join] = {}
         self._branches: dict[str, tuple[_Join, int]] = {}
         """The operations that are a branch of their own, by place."""
