@@ -50,6 +50,9 @@ class Code:
         self._begin = begin
         self._decider: Decider | None = None
         self._held: list[Fact] = []
+        """What it asks for and the log does not have: too much for a turn, or held back by a pause or by calls of
+        unknown outcome."""
+        self._has_more = False
         self._end: Ending | None = None
         self._always_replay = os.environ.get(ALWAYS_REPLAY) == "1"
 
@@ -70,9 +73,11 @@ class Code:
             return len(turn.events) > before
         self._held.extend(progress.facts)
         self._end = progress.end
+        self._has_more = False
         if state.pause_requested or any(call.orphaned for call in state.calls.values()):
             return False
         facts = self._fitting()
+        self._has_more = bool(self._held)
         whole = not self._held
         end = self._end if whole else None
         take(turn, CodeAdvanced(facts=facts, end=end, idle=whole and progress.idle))
@@ -80,8 +85,8 @@ class Code:
 
     @property
     def has_more(self) -> bool:
-        """Return whether it asks for more than went into the turn."""
-        return bool(self._held)
+        """Return whether it asks for more than went into the turn, which the next one takes."""
+        return self._has_more
 
     def _fitting(self) -> tuple[Fact, ...]:
         """Take the facts that fit into a commit, from the first on."""
@@ -123,7 +128,7 @@ class Code:
         """Drop the code: it begins again when it goes on."""
         if self._decider is not None:
             self._decider.close()
-        self._decider, self._held, self._end = None, [], None
+        self._decider, self._held, self._end, self._has_more = None, [], None, False
 
 
 async def callback_of(driver: CallingDriver, operation: Operation[Any]) -> Callback | None:

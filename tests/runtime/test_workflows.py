@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -161,6 +162,37 @@ async def test_code_that_no_longer_fits_the_log_parks_the_run_and_code_that_fits
     assert (await run.result(timeout_s=30)).output == "done"
 
 
+async def test_a_pause_while_the_code_asks_for_more_holds_it_back_until_the_run_is_resumed(
+    cheap: Place,
+) -> None:
+    at_work, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="pure")
+    async def slow() -> str:
+        """Work until told."""
+        at_work.set()
+        await go_on.wait()
+        return "slow"
+
+    @workflow(name="held")
+    async def held(run: WorkflowRun) -> list[Any]:
+        async def quick(r: WorkflowRun) -> Any:
+            return await r.memo("value", lambda: 7), await r.call(find_order, order_id="after")
+
+        return await run.gather(lambda r: r.call(slow), quick)
+
+    DONE.clear()
+    await cheap.open(held)
+    run = await cheap.start(held, "")
+    await at_work.wait()
+    await run.pause()
+    go_on.set()
+    await run_is(run, "manual")
+    await run.resume()
+    assert (await run.result(timeout_s=30)).output == ["slow", [7, {"id": "after", "days": 15}]]
+    assert DONE == ["find after"]
+
+
 async def run_is(run: Any, reason: str) -> None:
     """Wait until the run is paused for this reason and parked."""
     async for event in run.stream(detailed=True):
@@ -174,7 +206,7 @@ async def run_is_parked(run: Any) -> None:
     for _ in range(500):
         if (await run.state()).parked is not None:
             return
-        await __import__("asyncio").sleep(0.01)
+        await asyncio.sleep(0.01)
     raise AssertionError("the run does not park")
 
 

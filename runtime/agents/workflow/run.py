@@ -32,7 +32,7 @@ from .operations import Program as OperationProgram
 OutputT = TypeVar("OutputT")
 T = TypeVar("T")
 
-Branch = Callable[["WorkflowRun"], Coroutine[Any, Any, Any]] | Operation[Any]
+Branch = Callable[["WorkflowRun"], Awaitable[Any]] | Operation[Any]
 """A branch of a `gather` or a `first`: a function of a run, or one operation."""
 
 
