@@ -153,8 +153,8 @@ async def _deploy(world: World) -> None:
     world.state["code"] = "wrong"
     await world.until(lambda: _has_diverged(world) or not world.open_runs())
     world.state["code"] = "new"
-    while open_runs := world.open_runs():
-        for run in open_runs:
+    while world.open_runs() and UNNOTICED not in world.state:
+        for run in world.open_runs():
             try:
                 await world.people().get_run(run).resume()
             except RunFinished:
