@@ -1,5 +1,6 @@
 """Reasoning sent back over the real SDK: the server refuses a request that lacks or alters it."""
 
+import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator
@@ -13,12 +14,15 @@ from foldlog.adapters.models.openai import OpenAIProvider
 from foldlog.eventlog import ReplyState
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.projections.messages import CallRequest, Message, ReplyItems
-from foldlog.replay import load_trace, replay
-from foldlog.runtime import Agent, Registry, Runtime, tool
+from foldlog.replay import Trace, check_trace, compare, load_trace, replay, rerun
+from foldlog.runtime import Agent, Registry, Runtime, Worker, tool
+from foldlog.runtime.driving.host import Host
 from foldlog.runtime.ports.models import InvalidRequest, ModelRequest
 
+from ..fakes import anthropic_server
 from ..fakes.openai_server import Call, OpenAIServer, Reply, serve
 from ..fakes.reasoning_server import ReasoningServer
+from .wires import KEY, WIRES
 
 pytestmark = pytest.mark.anyio
 BACK = HttpOptions(reasoning_back="reasoning_content")
@@ -121,6 +125,61 @@ async def test_a_fallback_in_a_tool_loop_gets_no_foreign_thoughts_and_replay_agr
     assert "encrypted" not in json.dumps(asked.body)
     thoughts = [item for item in first.requests[2].body["input"] if item.get("type") == "reasoning"]
     assert len(thoughts) == 2  # its own, of the first answer, and nothing of the other's
+
+
+async def a_wavering_run(executor: str) -> tuple[Trace, list[Any], list[Any]]:
+    """A tool loop that Claude begins, GPT goes on with, and Claude ends; the requests that each of them got."""
+    overloaded = Reply(status=529, body=anthropic_server.error_body("overloaded_error", "Overloaded"))
+    log = MemoryLog()
+    async with (
+        WIRES["anthropic"].served(looks(1, "b"), overloaded, looks(3), DONE) as (claude, one),
+        reasoning(looks(2), api="responses", name="gpt") as (gpt, other),
+    ):
+        agent = Agent(
+            "wavering",
+            model="anthropic:claude-sonnet-5",
+            fallback_models=["gpt:gpt-5"],
+            tools=[look],
+            retry={"attempts": 1},
+        )
+        registry = Registry(agents=[agent], providers={"anthropic": one, "gpt": other})
+        worker = Worker(Host(log=log, registry=registry, worker="w"))
+        async with Runtime.open(log=log, registry=registry) as rt:
+            serving = asyncio.create_task(worker.serve()) if executor == "durable" else None
+            result = await rt.run(agent, "What is there?", executor=executor, run_id="wavering", timeout_s=30)
+            trace = await load_trace(log, result.run_id)
+            if serving is not None:
+                worker.stop()
+                await serving
+    assert result.output == "done"
+    return trace, [each.body for each in claude.requests], [each.body for each in gpt.requests]
+
+
+async def test_a_fallback_from_anthropic_to_openai_in_a_tool_loop_is_equal_on_both_executors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    local, claude, gpt = await a_wavering_run("local")
+    durable, *others = await a_wavering_run("durable")
+    assert compare(local, durable).equal, compare(local, durable).render()
+    assert [len(claude), len(gpt)] == [4, 1]
+    assert [claude, gpt] == others
+    for trace in (local, durable):
+        assert not check_trace(trace)
+        assert replay(trace).divergence is None
+        assert compare(trace, await rerun(trace)).equal
+        assert compare(trace, await rerun(trace, executor="durable")).equal
+        states = [event.provider for event in trace.events if isinstance(event, ReplyState)]
+        assert states == ["anthropic", "gpt", "anthropic", "anthropic"]
+    (asked,) = map(json.dumps, gpt)
+    assert "saw a1" in asked
+    assert "signed/" not in asked
+    assert "redacted/" not in asked
+    last = json.dumps(claude[-1])
+    assert "saw a2" in last
+    assert "encrypted_content" not in last
+    assert anthropic_server.signature("I have to look: 1.") in last
+    assert "I have to look: 2." not in last
 
 
 @both_apis
