@@ -10,7 +10,17 @@ from typing import Any
 import msgspec
 
 from ...eventlog.events import ApprovalRequested, TokenUsage
-from ...runtime import Agent, Custom, Evidence, File, Retryable, ToolContext, tool
+from ...runtime import (
+    Agent,
+    Custom,
+    Evidence,
+    File,
+    OutputRefused,
+    Retryable,
+    RunContext,
+    ToolContext,
+    tool,
+)
 from ...runtime.ports.models import (
     CallDelta,
     ContextOverflow,
@@ -151,6 +161,25 @@ def an_agent(
     agent: Agent[Any] = Agent(name, model=f"{PROVIDER}:{name}", tools=[*TOOLS, *extra], **fields)
     world.agents.append(agent)
     return agent
+
+
+async def addressed(run: RunContext) -> str:
+    """Return the instructions of a run, from what it was started with."""
+    await asyncio.sleep(0.2)
+    return f"Speak to {run.user} as {run.agent}."
+
+
+async def is_final(run: RunContext, output: str) -> None:
+    """Refuse an answer that is not final, after some time."""
+    await asyncio.sleep(0.2)
+    if "final" not in output:
+        raise OutputRefused(f"{run.agent}: {output!r} is not final")
+
+
+def is_short(output: str) -> None:
+    """Refuse a long answer."""
+    if "long" in output:
+        raise OutputRefused("too long")
 
 
 def outdate(world: World, agent: Agent[Any], *, without: Tool) -> None:

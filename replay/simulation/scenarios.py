@@ -32,6 +32,7 @@ from .cast import (
     Call,
     a_model,
     a_scene,
+    addressed,
     an_agent,
     announce,
     calls,
@@ -46,6 +47,8 @@ from .cast import (
     hope,
     ink,
     inquire,
+    is_final,
+    is_short,
     nap,
     order,
     outdate,
@@ -126,6 +129,23 @@ def searched(world: World) -> list[Job]:
         says("found", searched=("z",)),
     )
     return [Job(an_agent(world, "searched", *replies, native_tools=["web_search"]), "question")]
+
+
+@scenario
+def validated(world: World) -> list[Job]:
+    """Instructions from a function of the run, and answers of it and of a child that two validators look at."""
+    child = an_agent(world, "checked", says("a draft"), says("final", fails=1), instructions=addressed)
+    child.output_validator(is_final)
+    replies = (
+        calls(("delegate", {"to": "checked"}), ("send", {"to": "a"})),
+        says("a draft", reasoning="so far"),
+        says("a long final answer"),
+        says("final"),
+    )
+    agent = an_agent(world, "validated", *replies, instructions=addressed)
+    agent.output_validator(is_final)
+    agent.output_validator(is_short)
+    return [Job(agent, "question", {"user": "ada"})]
 
 
 @scenario

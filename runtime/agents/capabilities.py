@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ...eventlog.errors import ConfigError, UnsupportedSetting
@@ -28,8 +29,13 @@ def check(provider_of: ProviderOf, config: Mapping[str, Any], rules: Rules) -> N
         raise problem
 
 
-def check_files(provider_of: ProviderOf, models: Iterable[str], files: Iterable[FilePart]) -> None:
-    """Raises `ConfigError` for the first file that one of the models is known not to take."""
+def check_files(
+    provider_of: ProviderOf,
+    models: Iterable[str],
+    files: Iterable[FilePart],
+    data: Mapping[str, bytes] = MappingProxyType({}),
+) -> None:
+    """Raise `ConfigError` for the first file that one of the models is known not to take; `data` by artifact."""
     asked = dict.fromkeys(models)
     for file in files:
         for model in asked:
@@ -37,6 +43,10 @@ def check_files(provider_of: ProviderOf, models: Iterable[str], files: Iterable[
             refuses = getattr(provider, "refuses", None)
             if refuses is not None and refuses(name, file.media_type):
                 raise ConfigError(f"the model {model!r} does not take {file.media_type}: {file}")
+            problem = getattr(provider, "file_problem", None)
+            why = problem(name, file, data.get(file.artifact or "")) if problem is not None else None
+            if why is not None:
+                raise ConfigError(f"the model {model!r} does not take {file}: {why}")
 
 
 def known_models(provider_of: ProviderOf, models: Iterable[str]) -> list[str]:

@@ -61,13 +61,14 @@ def read_content(
     if files and not readers:
         raise ConfigError(f"a {runnable.kind} takes text only: give files to one of its agents, by a tool")
     check_total({file.artifact: file.bytes for file in files if file.artifact}, limits)
+    data = {artifact: data for each in every for artifact, data in each.data.items()}
     for rules in readers:
-        capabilities.check_files(registry.provider, rules.models, files)
+        capabilities.check_files(registry.provider, rules.models, files, data)
     return GivenContent(
         text=own.text,
         parts=own.parts,
         messages=[_message(given, found) for given, found in before],
-        data={artifact: data for each in every for artifact, data in each.data.items()},
+        data=data,
         known=_to_check(registry, every),
     )
 
@@ -104,7 +105,7 @@ def read_message(registry: Registry, rules: Rules, content: Content) -> GivenCon
         raise ConfigError("a message needs a text that is not empty, or a file")
     files = files_of(found.parts)
     check_total({file.artifact: file.bytes for file in files if file.artifact}, rules.files)
-    capabilities.check_files(registry.provider, known, files)
+    capabilities.check_files(registry.provider, known, files, found.data)
     return GivenContent(found.text, found.parts, data=found.data, known=_to_check(registry, [found]))
 
 

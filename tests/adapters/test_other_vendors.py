@@ -182,6 +182,18 @@ async def test_an_error_of_xai_says_what_may_be_done_about_it(
         assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize(
+    ("metadata", "after_s"), [({"retry-after": "7"}, 7.0), ({"retry-after-ms": "250"}, 0.25), ({}, None)]
+)
+async def test_a_rate_limit_of_xai_says_how_long_to_wait(
+    metadata: dict[str, str], after_s: float | None
+) -> None:
+    async with serve_xai(Reply(status=429, body="too many requests", headers=metadata)) as server:
+        with pytest.raises(RateLimited) as limited:
+            await ask_xai(server.url)
+    assert limited.value.retry_after_s == after_s
+
+
 async def test_an_answer_of_xai_that_is_cut_at_any_chunk_is_transient() -> None:
     count = len(list(xai_chunks("grok-4", ANSWER)))
     faults: list[Any] = ["cut", "end"]

@@ -2,15 +2,18 @@
 
 from typing import Any
 
+import msgspec
 import pytest
-from foldlog import Agent, Registry, Runtime
+from foldlog import Agent, Registry, Runtime, tool
 from foldlog.adapters.models.images import google_tokens
 from foldlog.adapters.models.vendors import VendorProvider
-from foldlog.eventlog import ConfigError, FilePart
+from foldlog.eventlog import ConfigError, FilePart, RunFailed
 from foldlog.projections.tokens import IMAGE_TOKENS_MAX, file_tokens
 from foldlog.runtime import File
 
+from tests.fakes.anthropic_server import AnthropicServer
 from tests.fakes.mcp_server import PDF, WAV
+from tests.fakes.openai_server import Call, Reply, serve
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (1024).to_bytes(4, "big") * 2 + bytes(9)
 
@@ -120,3 +123,87 @@ def test_a_large_picture_for_an_unknown_model_does_not_fill_its_window() -> None
     assert file_tokens(large) == IMAGE_TOKENS_MAX
     assert file_tokens(FilePart(media_type="image/png", artifact="a" * 64, bytes=400)) == 100
     assert file_tokens(FilePart(media_type="application/pdf", artifact="a" * 64, bytes=1_000_000)) == 250_000
+
+
+def png(width: int, size_bytes: int) -> bytes:
+    head = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + width.to_bytes(4, "big") + (10).to_bytes(4, "big")
+    return head + bytes(size_bytes - len(head))
+
+
+MIB = 1024 * 1024
+CLAUDE_3, CLAUDE_4 = (
+    "anthropic.claude-3-5-sonnet-20241022-v2:0",
+    "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+)
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model", "media_type", "taken_bytes"),
+    [
+        ("anthropic", "claude-sonnet-5", "image/png", 5 * MIB),
+        ("bedrock", CLAUDE_4, "image/png", 3_932_160),
+        ("bedrock", CLAUDE_3, "application/pdf", 4_718_592),
+        ("bedrock", CLAUDE_4, DOCX, 4_718_592),
+    ],
+)
+def test_a_file_over_the_limit_of_a_vendor_is_refused_with_both_numbers(
+    vendor: str, model: str, media_type: str, taken_bytes: int
+) -> None:
+    provider = VendorProvider(vendor)
+    part = FilePart(media_type=media_type, name="big", artifact="a", bytes=taken_bytes)
+    assert provider.file_problem(model, part, None) is None
+    why = provider.file_problem(model, msgspec.structs.replace(part, bytes=taken_bytes + 1), None)
+    assert why is not None
+    assert f"{taken_bytes + 1:,} bytes, more than the {taken_bytes:,} that {vendor} takes of one" in why
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model", "media_type"),
+    [
+        ("anthropic", "claude-sonnet-5", "application/pdf"),
+        ("bedrock", CLAUDE_4, "application/pdf"),
+        ("bedrock", "amazon.nova-pro-v1:0", "application/pdf"),
+        ("bedrock", "amazon.nova-pro-v1:0", DOCX),
+        ("bedrock", "amazon.nova-pro-v1:0", "image/png"),
+        ("google", "gemini-3-pro", "image/png"),
+    ],
+)
+def test_a_file_without_a_published_limit_of_its_own_is_left_to_the_vendor(
+    vendor: str, model: str, media_type: str
+) -> None:
+    part = FilePart(media_type=media_type, name="big", artifact="a", bytes=19 * MIB)
+    assert VendorProvider(vendor).file_problem(model, part, None) is None
+
+
+async def test_a_picture_that_is_too_large_for_claude_is_refused_before_its_run_and_within_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @tool(effect="pure")
+    def photo() -> File:
+        """Take a photo."""
+        return File.from_bytes(png(8001, 100), name="wide.png")
+
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key-verysecret")
+    agent = Agent("seer", model="anthropic:claude-sonnet-5", tools=[photo])
+    call = Reply(calls=(Call(id="c1", name="photo", arguments=("{}",)),))
+    async with serve(call, kind=AnthropicServer) as server:
+        provider = VendorProvider("anthropic", base_url=server.url.removesuffix("/v1"))
+        registry = Registry(agents=[agent], providers={"anthropic": provider})
+        async with Runtime.open("memory://", registry=registry) as rt:
+            for data, told in (
+                (png(10, 5 * MIB + 1), "big.png .*: it has 5,242,881 bytes, more than the 5,242,880"),
+                (png(8001, 100), "big.png .*: it has 8,001 x 10 pixels, and anthropic takes at most 8,000"),
+            ):
+                given = ["What is it?", File.from_bytes(data, name="big.png")]
+                with pytest.raises(ConfigError, match=f"'anthropic:claude-sonnet-5' does not take {told}"):
+                    await rt.start(agent, given)
+            assert await rt.list_runs() == []
+            assert server.requests == []
+            with pytest.raises(
+                RunFailed, match=r"does not take wide.png .*: it has 8,001 x 10 pixels"
+            ) as failed:
+                await rt.run(agent, "Take one.", timeout_s=30)
+        await provider.aclose()
+    assert failed.value.error_type == "invalid_request"
+    assert len(server.requests) == 1

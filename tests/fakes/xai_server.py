@@ -32,7 +32,7 @@ class XaiServer(chat_pb2_grpc.ChatServicer):
         self.requests.append(request)
         reply = self.replies[min(len(self.requests), len(self.replies)) - 1]
         if reply.status != 200:
-            await context.abort(STATUS[reply.status], reply.body)
+            await context.abort(STATUS[reply.status], reply.body, tuple(reply.headers.items()))
         events = list(xai_chunks(request.model, reply))
         for event in events[: reply.fault_after] if reply.fault else events:
             yield event

@@ -22,7 +22,9 @@ from foldlog.runtime import (
     Custom,
     Evidence,
     File,
+    OutputRefused,
     Registry,
+    RunContext,
     RunHandle,
     Runtime,
     Swarm,
@@ -334,6 +336,22 @@ async def output_schema(world: World) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     await played(world, world.agent("good", says("no json"), says('{"n": 1}'), output_schema=schema))
     await played(world, world.agent("bad", says("no"), says("{}"), output_schema=schema))
+
+
+async def validated(world: World) -> None:
+    """Instructions come from a function; an answer is refused by a validator, and one run has no accepted answer."""
+
+    def addressed(run: RunContext) -> str:
+        return f"Speak to {run.user}."
+
+    def agrees(output: str) -> None:
+        if output != "yes":
+            raise OutputRefused(f"{output!r} is not yes")
+
+    for name, *answers in (("polite", "no", "yes"), ("rude", "no", "never", "no")):
+        agent = world.agent(name, *map(says, answers), instructions=addressed)
+        agent.output_validator(agrees)
+        await played(world, agent, user="ada")
 
 
 async def cut_answers(world: World) -> None:
@@ -1062,6 +1080,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         failures,
         broken_off,
         output_schema,
+        validated,
         approvals,
         conditional,
         waiting,

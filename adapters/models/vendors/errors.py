@@ -68,7 +68,7 @@ def _reported(callee: Callee, error: object) -> ModelError:
         callee,
         _body(error.body) or error.message,
         status=http.status_code if http is not None else 0,
-        headers=(http.headers if http is not None else None) or {},
+        headers=(http.headers if http is not None else None) or _metadata(error),
     )
     kinds: tuple[tuple[type[pai.ModelAPIError], type[ModelError]], ...] = (
         (pai.ModelQuotaExceededError, QuotaExceeded),
@@ -86,6 +86,13 @@ def _reported(callee: Callee, error: object) -> ModelError:
         window_tokens=getattr(ours, "window_tokens", None),
         request_tokens=getattr(ours, "request_tokens", None),
     )
+
+
+def _metadata(error: BaseException) -> dict[str, str]:
+    """Return the trailing metadata of a gRPC call, which are what headers are to HTTP; empty for any other call."""
+    read = getattr(_first_cause(error), "trailing_metadata", None)
+    found = (read() if callable(read) else None) or ()
+    return {str(name).lower(): value for name, value in found if isinstance(value, str)}
 
 
 def _body(body: object) -> object:

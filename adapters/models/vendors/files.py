@@ -11,10 +11,11 @@ from typing import Final
 
 from ....eventlog.parts import FilePart
 from ....runtime.ports.media_types import is_text
-from ..images import anthropic_tokens, google_tokens, openai_tokens
+from ..images import anthropic_tokens, google_tokens, image_size, openai_tokens
 
 _COMMON: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _PDF: Final = frozenset({"application/pdf"})
+_DOCX: Final = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 _GEMINI: Final = _PDF | {"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"}
 _GEMINI_SOUNDS: Final = ("audio/", "video/")
 _BEDROCK_BLIND: Final = re.compile(
@@ -61,6 +62,37 @@ def refuses(vendor: str, model: str, media_type: str) -> bool:
     """Return whether the vendor is known not to take files of this type for the model."""
     rule = _REFUSES.get(vendor)
     return rule is not None and not is_text(media_type) and rule(model, media_type)
+
+
+_MIB: Final = 1024 * 1024
+_SIDE_MAX: Final = 8000
+"""The pixels of one side of a picture."""
+_READS_LARGE_PDF: Final = re.compile(r"claude-[a-z]+-([4-9]|\d\d)(\D|$)")
+
+
+def problem(vendor: str, model: str, file: FilePart, data: bytes | None) -> str | None:
+    """Return why a file alone is too large for the vendor, by its published limits; null if it is not known to be."""
+    limit = _bytes_max(vendor, model, file.media_type)
+    if limit is not None and file.bytes > limit:
+        what = "picture" if file.media_type.startswith("image/") else "document"
+        return f"it has {file.bytes:,} bytes, more than the {limit:,} that {vendor} takes of one {what}"
+    size = image_size(data) if data is not None and vendor in {"anthropic", "bedrock"} else None
+    if size is not None and max(size) > _SIDE_MAX and "nova" not in model:
+        return f"it has {size[0]:,} x {size[1]:,} pixels, and {vendor} takes at most {_SIDE_MAX:,} on a side"
+    return None
+
+
+def _bytes_max(vendor: str, model: str, media_type: str) -> int | None:
+    is_picture = media_type.startswith("image/")
+    if vendor == "anthropic":
+        return 5 * _MIB if is_picture else None
+    if vendor != "bedrock" or is_text(media_type) or media_type.startswith(("audio/", "video/")):
+        return None
+    if is_picture:
+        return None if "nova" in model else 3_750 * _MIB // 1000
+    if media_type in _PDF and ("nova" in model or _READS_LARGE_PDF.search(model)):
+        return None
+    return None if "nova" in model and media_type == _DOCX else 4_500 * _MIB // 1000
 
 
 def tokens(vendor: str, model: str, file: FilePart, data: bytes | None) -> int | None:

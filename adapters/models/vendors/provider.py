@@ -12,12 +12,13 @@ import anyio.to_thread
 import msgspec
 
 from ....eventlog.errors import ConfigError
-from ....eventlog.parts import FilePart
+from ....eventlog.parts import FilePart, files_of
 from ....runtime.ports.media_types import is_text
 from ....runtime.ports.models import (
     HEARD,
     AuthenticationFailed,
     Delta,
+    InvalidRequest,
     ModelError,
     ModelRequest,
     NativeTool,
@@ -93,6 +94,10 @@ class VendorProvider:
     def refuses(self, model: str, media_type: str) -> bool:
         """Return whether the vendor is known not to take such files for the model."""
         return files.refuses(self.name, model, media_type)
+
+    def file_problem(self, model: str, file: FilePart, data: bytes | None) -> str | None:
+        """Return why a file alone is known to be too large for the model; null if it is not."""
+        return files.problem(self.name, model, file, data)
 
     def file_tokens(self, model: str, file: FilePart, data: bytes | None) -> int | None:
         """Return what a file takes of a prompt, by the published rule for the model."""
@@ -186,6 +191,12 @@ class VendorProvider:
             except Exception as error:  # noqa: BLE001 - of the SDK, without the library around it
                 raise failed_upload(callee, file, error) from None
 
+        given = {file.artifact: file for message in request.messages for file in files_of(message.parts)}
+        held = await request.file_bytes() if any(given) else {}
+        for artifact, file in given.items():
+            why = self.file_problem(request.model, file, held.get(artifact or ""))
+            if why is not None:
+                raise InvalidRequest(callee.says(f"the model does not take {file}: {why}"))
         return await (await self._link()).uploads.files(
             request,
             self.options.inline_bytes_max or self.vendor.inline_bytes_max,
