@@ -60,6 +60,10 @@ def check_retryable(state: RunState) -> Submitted:
         raise ConfigError(f"run {state.run} is not over: cancel it before you retry it")
     if submitted.parent is not None:
         raise ConfigError(f"run {state.run} belongs to run {state.root}: retry that one")
+    if submitted.trigger is not None and submitted.trigger.kind == "rollback":
+        raise ConfigError(
+            f"run {state.run} is a rollback: roll back run {submitted.trigger.key} again instead"
+        )
     return submitted
 
 

@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from .burying.erasure import Receipt
     from .operating.operations import Operations
     from .operating.surroundings import Executors
+    from .rollbacks.rollback import RollbackPlan
     from .triggers.schedules import Schedules
 
 OpenedT = TypeVar("OpenedT", default=Any)
@@ -340,6 +341,39 @@ class Runtime(Generic[DepsT_co]):
         """
         retrying = Retrying(self, self._resubmit, run_id, executor, agent)
         return await retrying.retry(from_failure=from_failure, number=number)
+
+    async def plan_rollback(self, run_id: str, *, from_step: str | None = None, by: str = "") -> RollbackPlan:
+        """Return what `rollback` would do, storing nothing. Raises as it does."""
+        from .rollbacks.rollback import plan_rollback
+
+        return await plan_rollback(self.log, self, self.registry, run_id, from_step=from_step, by=by)
+
+    async def rollback(
+        self, run_id: str, *, from_step: str | None = None, by: str = "", executor: str | None = None
+    ) -> RunHandle[Any]:
+        """Undo what the calls of a run that is over did: start a workflow of their compensations, or find it.
+
+        The last result is undone first. Each compensation needs an approval (kind `compensation`) and the one before
+        it; a call whose tool has none is done by hand. `from_step`: only this call, by its id or that of its step, and
+        those after it. `by`: who wishes it. One rollback of a run at a time; a further one has what is not undone yet.
+        `executor` is by default that of the run.
+
+        Raises `RunNotFound`, `ConfigError` for a run that is open or has nothing to roll back, `NotRegistered`,
+        `UnsupportedByExecutor`, `PayloadTooLarge`, `LogUnavailable`.
+        """
+        from .rollbacks.rollback import submission_of
+
+        plan = await self.plan_rollback(run_id, from_step=from_step, by=by)
+        if plan.rollback is not None:
+            return self.get_run(plan.rollback)
+        assert plan.submitted is not None  # noqa: S101 - a plan to be carried out has it
+        chosen = executor or plan.submitted.executor
+        submitted, table = await submission_of(plan, self.registry, chosen, self._policy_of)
+        self._check(table, self.executor(chosen), self.policy.capabilities())
+        return await self._submit(submitted, table)
+
+    async def _policy_of(self, agent: Runnable[Any]) -> Mapping[str, Any]:
+        return await self.policy.of_run(self.registry.reachable(agent))
 
     async def plan_fork(
         self,

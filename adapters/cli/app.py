@@ -35,6 +35,7 @@ from .commands import (
     replay,
     rerun,
     retention,
+    rollback,
     run,
     runs,
     schedules,
@@ -233,6 +234,7 @@ app.add_typer(tools.app, name="tools")
 app.add_typer(events.app, name="events")
 app.command("diff")(diff.diff)
 app.command("fork")(fork.fork)
+app.command("rollback")(rollback.rollback)
 app.command("monitor")(monitor.monitor)
 app.command("replay")(replay.replay)
 app.command("rerun")(rerun.rerun)

@@ -199,6 +199,17 @@ class Registry(Generic[DepsT_co]):
         table.bind(Registered(own, self._agents))
         return table
 
+    def tool_of(self, agent: str, name: str) -> Tool | None:
+        """Return the tool of this name that an agent uses, or another agent here; null if there is none."""
+        own = {each.spec.name: each for each in self._own_tools()} | self._tools
+        for runnable in self._agents.values():
+            for member in all_members(runnable):
+                known = member.known_tools if isinstance(member, Workflow) else getattr(member, "tools", {})
+                found = known.get(name)
+                if found is not None and (member.name == agent or name not in own):
+                    return found
+        return own.get(name)
+
     async def instructions(self, agent: Agent[Any], run: RunContext[Any]) -> str:
         """Return the instructions of a run from the agent's function. Raises `AgentConfigError`."""
         return await agent.instructions_for(run)

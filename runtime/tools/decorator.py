@@ -15,7 +15,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 import pydantic
@@ -31,6 +31,7 @@ from ...projections.retrieval import of_others
 from ..ports.files import is_content
 from ..ports.json_values import NotJson, as_json
 from ..ports.tools import InvalidArguments, ToolContextPort, in_a_line, unencodable
+from .compensation import Compensate, is_planning, planned_call
 from .docstrings import read_docstring
 from .functions import caller_of
 
@@ -62,13 +63,19 @@ class PythonTool(Generic[P, R]):
         self.takes_context = arguments.context is not None
         self.deps_type = arguments.deps_type
         self.wants_deps = arguments.deps_type is not None
+        self.compensate: Compensate | None = None
+        """Names the call that undoes a call (`compensation`); null for a tool without one."""
+        self.rollback_hint = ""
+        """How a person undoes a call."""
         self.once: Callable[[dict[str, Any]], object] | None = None
         """Returns the key of a call, of which the namespace has one outcome; null for a tool without keys."""
         self._arguments = arguments
         self._call = caller_of(function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the plain function: nothing is validated, converted or injected."""
+        """Call the plain function: nothing is validated, converted or injected. A compensation only names the call."""
+        if is_planning():
+            return cast("R", planned_call(self.spec.name, self.function, args, kwargs))
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -115,6 +122,8 @@ def tool(
     slot: str | None = None,
     once: Callable[[dict[str, Any]], object] | None = None,
     scope: str | None = None,
+    compensate: Compensate | None = None,
+    rollback_hint: str = "",
 ) -> Callable[[Callable[P, R]], PythonTool[P, R]]: ...
 
 
@@ -133,6 +142,8 @@ def tool(  # noqa: PLR0913 - each an option of its own
     slot: str | None = None,
     once: Callable[[dict[str, Any]], object] | None = None,
     scope: str | None = None,
+    compensate: Compensate | None = None,
+    rollback_hint: str = "",
 ) -> Any:
     """Make a function a tool; usable bare and with arguments.
 
@@ -146,7 +157,9 @@ def tool(  # noqa: PLR0913 - each an option of its own
     `slot` names a resource that only one call may use at a time, such as a workspace: of all calls of tools with this
     slot one runs at a time, in any run and process of the namespace. `once` returns a key from the arguments: of all
     calls with this key in the `scope` (default: the tool's name), in any run of the namespace, one runs, and the others
-    get its outcome.
+    get its outcome. `compensate` names the call that undoes a call, from its arguments and its result, for
+    `Runtime.rollback`: `lambda args, result: refund_back(order=args["order"])`; `rollback_hint` tells a person how to
+    undo it by hand.
 
     Raises `ConfigError`, which names the function and the parameter, for a signature that has no schema: `*args`,
     `**kwargs`, positional-only, missing or unsupported annotations.
@@ -159,6 +172,7 @@ def tool(  # noqa: PLR0913 - each an option of its own
         if slot == "":
             raise ConfigError(f"tool {tool_name!r}: slot must be a name, or None")
         _check_once(tool_name, once, scope)
+        _check_compensation(tool_name, compensate, rollback_hint, effect)
         prose, described = read_docstring(function.__doc__)
         arguments = _read_signature(tool_name, function, described)
         spec = ToolSpec(
@@ -177,6 +191,7 @@ def tool(  # noqa: PLR0913 - each an option of its own
         )
         made = PythonTool(function, spec, arguments)
         made.once = once
+        made.compensate, made.rollback_hint = compensate, rollback_hint
         return made
 
     return decorate if function is None else decorate(function)
@@ -290,6 +305,17 @@ def _check_once(name: str, once: object, scope: str | None) -> None:
         raise ConfigError(f"tool {name!r}: a scope is that of the keys of once: give once, too")
     if scope is not None and not 0 < len(scope) <= _SCOPE_CHARACTERS_MAX:
         raise ConfigError(f"tool {name!r}: scope must be a text of 1 to {_SCOPE_CHARACTERS_MAX} characters")
+
+
+def _check_compensation(name: str, compensate: object, hint: object, effect: str) -> None:
+    if compensate is not None and not callable(compensate):
+        raise ConfigError(
+            f"tool {name!r}: compensate must be a function of the arguments and the result, not {compensate!r:.60}"
+        )
+    if not isinstance(hint, str):
+        raise ConfigError(f"tool {name!r}: rollback_hint must be a text, not {hint!r:.60}")
+    if effect == "pure" and (compensate is not None or hint):
+        raise ConfigError(f"tool {name!r} is pure: there is nothing to roll back; declare another effect")
 
 
 def _check_on_timeout(name: str, on_timeout: str, effect: str, on_error: str) -> None:

@@ -69,6 +69,8 @@ class VerifiedTool:
         self.spec: ToolSpec = msgspec.structs.replace(inner.spec, postcondition=condition.written)
         self.starts = getattr(inner, "starts", None)
         self.once = getattr(inner, "once", None)
+        self.compensate = getattr(inner, "compensate", None)
+        self.rollback_hint: str = getattr(inner, "rollback_hint", "")
         self._condition, self._probe, self._workspace = condition, probe, workspace
 
     @property

@@ -42,6 +42,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         },
         "forks": {"agents", "core", "journal", "ports"},
         "burying": {"core", "journal", "ports", "shared"},
+        "rollbacks": {"agents", "core", "journal", "ports", "tools"},
     },
     "replay": {
         "traces": set(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
@@ -159,6 +158,7 @@ async def _fork(
     compare: bool,
 ) -> int:
     from ....eventlog.events import Trigger
+    from ..confirming import agreed
     from ..loading import executor_for, load_registry
     from ..opening import opened, run_named
     from ..output.terminal import Screen
@@ -178,7 +178,7 @@ async def _fork(
         screen.json_line({"type": "fork_plan", **_document(plan)})
     else:
         _show(screen, plan)
-    if not yes and not _agreed(screen):
+    if not yes and not agreed(screen, "Start the fork?", "start the fork"):
         return NO
     async with opened(settings, registry) as runtime:
         executor, runs_in = executor_for(runtime, target.executor, target.path)
@@ -195,24 +195,6 @@ async def _fork(
         code = await _watch(runtime, started.run_id, settings, screen, how)
         await _offer_diff(runtime, origin, started.run_id, screen, settings, show=compare, json=how.json)
         return code
-
-
-def _agreed(screen: Screen) -> bool:
-    """Ask for confirmation; no connection is open meanwhile."""
-    from ....eventlog.errors import ConfigError
-
-    try:
-        agreed = typer.confirm("Start the fork?", default=False, err=True)
-    except typer.Abort:
-        if sys.stdin.isatty():
-            raise
-        raise ConfigError(
-            "cannot ask for confirmation without a terminal; use --yes to start the fork"
-        ) from None
-    if agreed:
-        return True
-    screen.say("nothing was started")
-    return False
 
 
 async def _watch(runtime: Runtime, fork_id: str, settings: Settings, screen: Screen, how: Watch) -> int:

@@ -1,0 +1,143 @@
+"""`foldlog rollback`: show what would undo a run, ask, and start it as a workflow with an approval for each step."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..exits import NO, OK
+from ..options import Detailed
+from ..settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from ....runtime.rollbacks.rollback import RollbackPlan
+    from ..output.terminal import Screen
+    from ..output.watching import Watch
+
+
+def rollback(  # noqa: PLR0913 - the options
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Run to roll back; it must be over.")],
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:REGISTRY", help="Registry with the run's tools and their compensations."
+        ),
+    ],
+    *,
+    from_step: Annotated[
+        str | None,
+        typer.Option("--from", metavar="STEP", help="Only this call or step of the run, and those after it."),
+    ] = None,
+    executor: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Executor; default: local, in this process.")
+    ] = None,
+    by: Annotated[str, typer.Option(metavar="NAME", help="Person who rolls it back.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without confirmation.")] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Do not wait for approvals: exit 5 when the rollback pauses.")
+    ] = False,
+    detailed: Detailed = False,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print the plan as JSON; with --yes, the plan and the events, one per line."
+        ),
+    ] = False,
+) -> int:
+    """Undo what the calls of a run did, the last one first.
+
+    The compensations of its tools become the steps of a workflow, each with an approval; what has none is done by hand.
+    With --json but without --yes, it only prints the plan.
+    """
+    from ..loading import check_executor
+    from ..loops import run_async
+    from ..output.watching import Watch
+
+    check_executor(executor)
+    how = Watch(json=json, detailed=detailed, wait=not no_wait)
+    wish = {"from_step": from_step, "by": by}
+    only_plan = dry_run or (json and not yes)
+    return run_async(
+        _rollback(settings_of(context), run, path, executor, wish, how, yes=yes, only_plan=only_plan)
+    )
+
+
+async def _rollback(
+    settings: Settings,
+    run: str,
+    path: str,
+    executor: str | None,
+    wish: dict[str, Any],
+    how: Watch,
+    *,
+    yes: bool,
+    only_plan: bool,
+) -> int:
+    from ..confirming import agreed
+    from ..loading import executor_for, load_registry
+    from ..loops import interruption
+    from ..opening import opened, run_named
+    from ..output.records import show_logs
+    from ..output.terminal import Screen
+    from ..output.watching import Watcher
+
+    show_logs()
+    registry, screen = load_registry(path), Screen(settings)
+    async with opened(settings, registry) as runtime:
+        executor_for(runtime, executor, path)
+        run = await run_named(runtime, run)
+        plan = await runtime.plan_rollback(run, **wish)
+    _show(screen, plan, how, line=not only_plan)
+    if only_plan:
+        return OK
+    if not yes and plan.rollback is None and not agreed(screen, "Start the rollback?", "start the rollback"):
+        return NO
+    async with opened(settings, registry) as runtime:
+        name, runs_in = executor_for(runtime, executor, path)
+        started = await runtime.rollback(run, **wish, executor=name)
+        if runs_in == "process":
+            how = dataclasses.replace(how, cancels=True, drives=path)
+        with interruption() as interrupted:
+            return await Watcher(runtime, started, screen, settings, how).watch(interrupted)
+
+
+def _document(plan: RollbackPlan) -> dict[str, Any]:
+    steps = [
+        {
+            "step": each.step,
+            "tool": each.tool or None,
+            "arguments": each.arguments if each.tool else None,
+            "by_hand": None if each.tool else each.text,
+            "undoes": {"run": each.call.run, "call": each.call.call, "tool": each.call.tool},
+        }
+        for each in plan.steps
+    ]
+    return {"run": plan.run, "number": plan.number, "rollback": plan.rollback, "steps": steps}
+
+
+def _show(screen: Screen, plan: RollbackPlan, how: Watch, *, line: bool) -> None:
+    import msgspec
+
+    if how.json and line:
+        screen.json_line({"type": "rollback_plan", **_document(plan)})
+        return
+    if how.json:
+        screen.json(_document(plan))
+        return
+    if plan.rollback is not None:
+        screen.tell(f"run {plan.run} is rolled back by run {plan.rollback}")
+        return
+    rows = [
+        (
+            each.step,
+            f"{each.tool} {msgspec.json.encode(each.arguments).decode()}" if each.tool else "by hand",
+            f"{each.call.tool} {each.call.call}",
+            "" if each.tool else each.text,
+        )
+        for each in plan.steps
+    ]
+    screen.table(["step", "does", "undoes", "text"], rows)

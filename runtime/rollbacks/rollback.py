@@ -1,0 +1,183 @@
+"""Rollbacks: a run that is over is undone by a table of compensations, one rollback at a time (W42).
+
+The key of a rollback is `rollback:<run>`, that of a further one, after one that did not complete, has its number. So
+whoever asks again gets the rollback that is open, and a further one has only what is not compensated yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from ...eventlog.commits import decode
+from ...eventlog.errors import ConfigError, RunNotFound
+from ...eventlog.events import Event, Submitted, Trigger
+from ...eventlog.offload import restore
+from ...eventlog.ports import Family
+from ...projections.run_state import RunState
+from ..agents.registry import Registry
+from ..agents.workflow.table import WorkflowTable
+from ..core.submission import submitted_event
+from ..journal.journal import Journal
+from ..journal.keys import run_of_key
+from .plan import METADATA, Compensation, compensations, done_calls, table_of
+
+if TYPE_CHECKING:
+    from ...eventlog.ports import Log, Subject
+
+NUMBER_MAX = 100
+"""The most rollbacks of one run."""
+
+Policy = Callable[[WorkflowTable], Awaitable[Mapping[str, Any]]]
+"""Returns the policy of the namespace for a run of this table."""
+
+
+class Places(Protocol):
+    """Finds runs. `Runtime` implements it."""
+
+    async def locate(self, run_id: str) -> Subject:
+        """Return the subject of a run. Raises `RunNotFound`."""
+        ...
+
+
+class RollbackPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rollback does: its steps in their order.
+
+    `rollback` is the run that does it already, or has done it; null if it would be a new one, with this `number`.
+    """
+
+    run: str
+    number: int
+    steps: tuple[Compensation, ...] = ()
+    rollback: str | None = None
+    by: str = ""
+    submitted: Submitted | None = None
+    """The submission of the run that is rolled back."""
+
+
+class Earlier(msgspec.Struct):
+    """The rollbacks of a run so far. `open` is the one that is not over, `last` the last one."""
+
+    number: int = 1
+    open: str | None = None
+    last: str | None = None
+    completed: bool = False
+    done: set[str] = set()
+    """The ids of the calls that are compensated."""
+    doubtful: set[str] = set()
+    """The ids of the calls whose compensation had started when its rollback ended."""
+
+
+def key_of_rollback(run: str, number: int = 1) -> str:
+    """Return the idempotency key of a run's `number`-th rollback."""
+    return f"rollback:{run}" if number == 1 else f"rollback:{run}:{number}"
+
+
+async def plan_rollback(
+    log: Log, places: Places, registry: Registry, run_id: str, *, from_step: str | None = None, by: str = ""
+) -> RollbackPlan:
+    """Return the plan of a rollback, storing nothing.
+
+    Raises `RunNotFound`, `ConfigError` for a run that is open, belongs to another, is a rollback itself or has nothing
+    to be rolled back, `NotRegistered`.
+    """
+    subject = await places.locate(run_id)
+    state = await Journal(log, subject).load()
+    submitted = _may_be_rolled_back(state)
+    earlier = await _earlier(log, places, state.run)
+    if earlier.open is not None:
+        return RollbackPlan(run=state.run, number=earlier.number, rollback=earlier.open, submitted=submitted)
+    calls = done_calls(await _events(log, subject))
+    steps = compensations(calls, earlier.done, earlier.doubtful, registry, from_step)
+    if not steps and earlier.completed:
+        return RollbackPlan(run=state.run, number=earlier.number, rollback=earlier.last, submitted=submitted)
+    if not steps:
+        raise ConfigError(
+            f"run {state.run} has nothing to be rolled back: no call of it has changed anything"
+        )
+    return RollbackPlan(run=state.run, number=earlier.number, steps=tuple(steps), by=by, submitted=submitted)
+
+
+async def submission_of(
+    plan: RollbackPlan, registry: Registry, executor: str, policy: Policy
+) -> tuple[Submitted, WorkflowTable]:
+    """Return the submission of a rollback, and its table, with the tools of the registry. Raises `ConfigError`."""
+    assert plan.submitted is not None  # noqa: S101 - a plan to be carried out has it
+    name = str(plan.submitted.config.get("name", ""))
+    data, values = table_of(name, plan.run, plan.steps)
+    table = registry.table(WorkflowTable.from_config(data).to_config(), registry.agents.get(name))
+    submitted = submitted_event(
+        table,
+        msgspec.json.encode(values).decode(),
+        executor=executor,
+        user=plan.submitted.user,
+        metadata={METADATA: {"run": plan.run, "calls": {each.step: each.call.id for each in plan.steps}}},
+        idempotency_key=key_of_rollback(plan.run, plan.number),
+        policy=await policy(table),
+        trigger=Trigger(kind="rollback", name=plan.by, key=plan.run),
+    )
+    return submitted, table
+
+
+def _may_be_rolled_back(state: RunState) -> Submitted:
+    submitted = state.submitted
+    if submitted is None or not state.over:
+        raise ConfigError(
+            f"run {state.run} is open: wait for its end, or cancel it, before it is rolled back"
+        )
+    if submitted.parent is not None:
+        raise ConfigError(f"run {state.run} belongs to run {state.root}: roll that one back")
+    if submitted.trigger is not None and submitted.trigger.kind == "rollback":
+        raise ConfigError(f"run {state.run} is a rollback itself, of run {submitted.trigger.key}")
+    return submitted
+
+
+async def _earlier(log: Log, places: Places, run: str) -> Earlier:
+    """Return what the rollbacks of a run have done so far."""
+    earlier = Earlier()
+    for number in range(1, NUMBER_MAX + 1):
+        earlier.number = number
+        found = await run_of_key(log, key_of_rollback(run, number))
+        if found is None:
+            return earlier
+        try:
+            state = await Journal(log, await places.locate(found)).load()
+        except RunNotFound:  # it is recorded and not stored yet: whoever asks for it stores it
+            return earlier
+        earlier.last = found
+        if not state.over:
+            earlier.open = found
+            return earlier
+        earlier.completed = state.status == "completed"
+        _note(earlier, state)
+    raise ConfigError(f"run {run} has been rolled back {NUMBER_MAX} times")
+
+
+def _note(earlier: Earlier, state: RunState) -> None:
+    """Note which calls a rollback that is over has compensated."""
+    metadata = state.submitted.metadata if state.submitted is not None else {}
+    calls = metadata.get(METADATA, {}).get("calls", {})
+    ended = state.flow.ended if state.flow is not None else {}
+    for place, end in ended.items():
+        call = calls.get(place.partition("/")[0])
+        if call is not None and end.status in {"success", "approved"}:
+            earlier.done.add(call)
+    for place, open_call in state.calls.items():
+        call = calls.get(place.partition("/")[0])
+        if call is not None and open_call.started:
+            earlier.doubtful.add(call)
+
+
+async def _events(log: Log, subject: Subject) -> tuple[Event, ...]:
+    """Return all events of a family in log order, with their large values."""
+    events: list[Event] = []
+    async for stored in log.events.read(Family(subject.shard, subject.root)):
+        recorded = decode(stored.data)
+        agent = recorded.path.rpartition("/")[2]
+        events += [
+            msgspec.structs.replace(event, run_id=recorded.run, agent=agent, revision=recorded.rev + index)
+            for index, event in enumerate(recorded.events)
+        ]
+    return tuple(await restore(events, log.artifacts.of(subject.root)))

@@ -1,0 +1,187 @@
+"""Rollbacks: what the calls of a run did is undone once, the last result first, each with an approval (R31, W42)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from foldlog.eventlog import ConfigError, NotRegistered, RunFailed
+from foldlog.runtime import Agent, Registry, ToolFailed, WorkflowTable, tool
+
+from tests.runtime.conftest import Place, call, calls, says
+
+DONE: list[str] = []
+FAILS: set[str] = set()
+
+
+@tool(effect="unsafe")
+def refund(invoice: str, eur: int) -> str:
+    """Give money back."""
+    if invoice in FAILS:
+        raise ToolFailed("the bank is closed")
+    DONE.append(f"refund {invoice} {eur}")
+    return "refunded"
+
+
+@tool(
+    effect="unsafe",
+    compensate=lambda args, result: refund(invoice=args["invoice"], eur=result["eur"]),
+)
+def pay(invoice: str) -> dict[str, Any]:
+    """Pay an invoice."""
+    DONE.append(f"pay {invoice}")
+    return {"eur": 3}
+
+
+@tool(effect="idempotent", rollback_hint="Ask the printer to throw it away.")
+def print_letter(text: str) -> str:
+    """Print a letter."""
+    return "printed"
+
+
+@tool(effect="pure")
+def look(at: str) -> str:
+    """Look."""
+    return "seen"
+
+
+TOOLS = [pay, refund, print_letter, look]
+
+
+def clerk(script: Any) -> Agent[Any]:
+    """An agent that pays twice, prints a letter, and looks."""
+    turns = (
+        calls(call("pay", "c1", invoice="${input.undo_1}"), call("look", "c2", at="a")),
+        calls(call("print_letter", "c3", text="Paid.")),
+        calls(call("pay", "c4", invoice="b")),
+        says("done"),
+    )
+    return Agent("clerk", model=script(*turns), tools=TOOLS)
+
+
+async def answered(run: Any, *decisions: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """Answer the approvals that are pending as they come; return their kinds, tools and arguments."""
+    seen = []
+    left = list(decisions)
+    async for event in run.stream():
+        if event.type == "approval_requested":
+            seen.append((event.kind, event.tool_name, event.arguments))
+            await run.resolve(event.approval_id, left.pop(0))
+        if not left:
+            break
+    return seen
+
+
+async def test_what_a_run_did_is_undone_in_reverse_order_each_with_an_approval(
+    place: Place, script: Any
+) -> None:
+    DONE.clear()
+    agent = clerk(script)
+    await place.open(agent, tools=TOOLS)
+    run = await place.start(agent)
+    await run.result(timeout_s=30)
+    undone = await place.runtime.rollback(run.run_id, by="ada", executor=place.executor)
+    place._started[undone.run_id] = undone
+    asked = await answered(undone, "approved", "approved", "approved")
+    await undone.result(timeout_s=30)
+    assert [kind for kind, _, _ in asked] == ["compensation", "elicitation", "compensation"]
+    assert asked[0][1:] == ("refund", {"invoice": "b", "eur": 3})
+    assert asked[1][2]["message"] == (
+        'Undo print_letter {"text":"Paid."} by hand. Ask the printer to throw it away. '
+        "Approve when it is done by hand."
+    )
+    assert DONE[-2:] == ["refund b 3", "refund ${input.undo_1} 3"]
+    submitted = (await undone.state()).submitted
+    assert submitted is not None
+    assert submitted.trigger is not None
+    assert (submitted.trigger.kind, submitted.trigger.key, submitted.trigger.name) == (
+        "rollback",
+        run.run_id,
+        "ada",
+    )
+    assert submitted.idempotency_key == f"rollback:{run.run_id}"
+
+
+async def test_a_rollback_that_is_asked_for_again_is_the_same_run_and_nothing_is_undone_twice(
+    cheap: Place, script: Any
+) -> None:
+    DONE.clear()
+    agent = clerk(script)
+    await cheap.open(agent, tools=TOOLS)
+    run = await cheap.start(agent)
+    await run.result(timeout_s=30)
+    rt = cheap.runtime
+    first, second = await asyncio.gather(
+        rt.rollback(run.run_id, executor=cheap.executor), rt.rollback(run.run_id, executor=cheap.executor)
+    )
+    assert first.run_id == second.run_id
+    await answered(first, "approved", "approved", "approved")
+    await first.result(timeout_s=30)
+    assert (await rt.rollback(run.run_id, executor=cheap.executor)).run_id == first.run_id
+    assert len([each for each in DONE if each.startswith("refund")]) == 2
+
+
+async def test_a_further_rollback_has_only_what_is_not_undone_yet(cheap: Place, script: Any) -> None:
+    DONE.clear()
+    agent = clerk(script)
+    await cheap.open(agent, tools=TOOLS)
+    run = await cheap.start(agent)
+    await run.result(timeout_s=30)
+    first = await cheap.runtime.rollback(run.run_id, executor=cheap.executor)
+    await answered(first, "approved", "rejected")
+    with pytest.raises(RunFailed, match="step 'undo_2' failed: rejected"):
+        await first.result(timeout_s=30)
+    plan = await cheap.runtime.plan_rollback(run.run_id)
+    assert (plan.number, [each.call.call for each in plan.steps]) == (2, ["c3", "c1"])
+    second = await cheap.runtime.rollback(run.run_id, executor=cheap.executor)
+    await answered(second, "approved", "approved")
+    await second.result(timeout_s=30)
+    assert [each for each in DONE if each.startswith("refund")] == ["refund b 3", "refund ${input.undo_1} 3"]
+
+
+async def test_a_part_is_rolled_back_from_a_call_on(cheap: Place, script: Any) -> None:
+    agent = clerk(script)
+    await cheap.open(agent, tools=TOOLS)
+    run = await cheap.start(agent)
+    await run.result(timeout_s=30)
+    plan = await cheap.runtime.plan_rollback(run.run_id, from_step="c3")
+    assert [each.call.call for each in plan.steps] == ["c4", "c3"]
+    with pytest.raises(ConfigError, match="there is no call 'c9' that can be rolled back"):
+        await cheap.runtime.plan_rollback(run.run_id, from_step="c9")
+
+
+async def test_a_run_that_is_open_or_has_done_nothing_or_whose_tools_are_missing_is_not_rolled_back(
+    cheap: Place, script: Any
+) -> None:
+    agent = clerk(script)
+    steps = [{"id": "see", "tool": "look", "arguments": {"at": "a"}}]
+    sees = WorkflowTable.from_config(
+        {"kind": "workflow", "name": "sees", "steps": steps}, Registry(tools=TOOLS)
+    )
+    waits = WorkflowTable.from_config(
+        {"kind": "workflow", "name": "waits", "steps": [{"id": "wait", "wait": "go"}]}
+    )
+    await cheap.open(agent, sees, waits, tools=TOOLS)
+    rt = cheap.runtime
+    seen, waiting, run = await cheap.start(sees, ""), await cheap.start(waits, ""), await cheap.start(agent)
+    await seen.result(timeout_s=30)
+    await run.result(timeout_s=30)
+    with pytest.raises(ConfigError, match="has nothing to be rolled back"):
+        await rt.rollback(seen.run_id)
+    with pytest.raises(ConfigError, match="is open: wait for its end, or cancel it"):
+        await rt.rollback(waiting.run_id)
+    rt.registry._tools.pop("refund")
+    rt.registry._agents["clerk"] = Agent("clerk", tools=[pay, print_letter, look])
+    with pytest.raises(
+        NotRegistered, match="the compensation of 'pay' is 'refund', which is not in the registry"
+    ):
+        await rt.rollback(run.run_id)
+    await waiting.cancel()
+
+
+def test_a_compensation_that_can_be_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="tool 'a' is pure: there is nothing to roll back"):
+        tool(name="a", effect="pure", rollback_hint="no")(print)
+    with pytest.raises(ConfigError, match="tool 'a': compensate must be a function"):
+        tool(name="a", compensate="refund")(print)  # type: ignore[call-overload]
