@@ -647,6 +647,14 @@ def _r30(facts: RunFacts, event: Event) -> Iterator[Finding]:
         yield f"step {step} is skipped after it was asked for", revision
 
 
+def _r31(facts: RunFacts, event: Event) -> Iterator[Finding]:
+    """A call whose step needs an approval starts only after it was given one."""
+    call = event.tool_call_id or ""
+    starts = isinstance(event, ToolStarted) or (isinstance(event, ToolResult) and event.success)
+    if starts and call in facts.operations.unapproved:
+        yield f"{label_of(event)} of call {call} before it was approved", facts.operations.unapproved[call]
+
+
 def _r13(facts: RunFacts, event: Event) -> Iterator[Finding]:
     """Messages are injected in queue order, directly before the step that carries them, and none is lost."""
     match event:
@@ -715,5 +723,6 @@ _RULES: tuple[tuple[str, Check], ...] = (
     ("R27", _not_forwarded(_r27)),
     ("R28", _own(_r28)),
     ("R29", _own(_r29)),
-    ("R30", _own(_r30)),
+    ("R30", _not_forwarded(_r30)),
+    ("R31", _not_forwarded(_r31)),
 )

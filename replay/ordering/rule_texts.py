@@ -29,6 +29,7 @@ RULES = {
     "R28": "events of a workflow are ordered by their branches, and a race is decided before what follows from it",
     "R29": "a workflow goes on after a gather or a race only when nothing in its branches is open",
     "R30": "a step of a table that is skipped asks for nothing, and is skipped once",
+    "R31": "a call whose step needs an approval starts only after it was given one",
     "P20": "an unsafe call is never started twice without a decision",
 }
 """The sentence at the head of each rule, as on its page."""

@@ -15,6 +15,7 @@ from ...eventlog.events import (
     ApprovalRequested,
     ApprovalResolved,
     ApprovalRevoked,
+    CallRules,
     CancelRequested,
     ChildFinished,
     ChildStarted,
@@ -102,6 +103,8 @@ class Operations:
         self.children: dict[str, str] = {}
         self.steps: dict[str, tuple[int, bool]] = {}
         """The steps that asked for something or were skipped, each with its revision, and whether it was skipped."""
+        self.unapproved: dict[str, int] = {}
+        """The calls whose step needs an approval that was not given yet."""
 
     def ask(self, place: str, revision: int) -> None:
         """Note an operation, and the gathers and races whose branches it is in."""
@@ -277,12 +280,16 @@ class RunFacts:
         if place is not None:
             own.ask(place, revision)
         match event:
+            case ToolCall(rules=CallRules(approval=kind)) if kind:
+                own.unapproved[event.tool_call_id or ""] = revision
             case ToolResult():
                 own.open.pop(event.tool_call_id or "", None)
             case WaitEnded():
                 own.open.pop(event.place, None)
             case ApprovalResolved() if event.approval_id in self.approvals:
                 own.open.pop(self.approvals[event.approval_id].place, None)
+                if event.decision == "approved":
+                    own.unapproved.pop(event.tool_call_id or "", None)
             case ChildStarted():
                 own.children[event.child_run] = event.place
             case ChildFinished():
