@@ -365,7 +365,10 @@ class Runtime(Generic[DepsT_co]):
 
         plan = await self.plan_rollback(run_id, from_step=from_step, by=by)
         if plan.rollback is not None:
-            return self.get_run(plan.rollback)
+            handle = self.get_run(plan.rollback)
+            if not (await handle.state()).over:  # the process that started it may be gone
+                await self.drive(plan.rollback, executor=executor or plan.submitted_executor)
+            return handle
         assert plan.submitted is not None  # noqa: S101 - a plan to be carried out has it
         chosen = executor or plan.submitted.executor
         submitted, table = await submission_of(plan, self.registry, chosen, self._policy_of)

@@ -56,6 +56,11 @@ class RollbackPlan(msgspec.Struct, frozen=True, kw_only=True):
     submitted: Submitted | None = None
     """The submission of the run that is rolled back."""
 
+    @property
+    def submitted_executor(self) -> str:
+        """The executor of the run that is rolled back."""
+        return self.submitted.executor if self.submitted is not None else "local"
+
 
 class Earlier(msgspec.Struct):
     """The rollbacks of a run so far. `open` is the one that is not over, `last` the last one."""
