@@ -398,6 +398,11 @@ class RunIndex(Projector):
     async def _tally(self, column: str, where: Where) -> dict[Value, int]:
         return await self.ask(lambda: self.rows.tally(self._runs, column, where))
 
+    async def count_sessions(self) -> dict[str, int]:
+        """Return the number of root runs of each session."""
+        found = await self._tally("session", Where({"parent": None}))
+        return {str(session): count for session, count in found.items() if session is not None}
+
     async def idle_since(self) -> float | None:
         """Return when the run that waits for nothing and is idle for longest stored its last commit (Unix seconds)."""
         wheres = [Where({"status": status, "waiting_for": None}) for status in ("queued", "running")]

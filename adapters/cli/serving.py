@@ -167,6 +167,7 @@ async def serve_http(settings: Settings, what: Served, door: Serving) -> int:
             async with served(app, door.host, door.port, door.grace_s) as address:
                 say(f"serving {names} at {address}{door.base_path}")
                 if api is not None:
+                    api.doctor = functools.partial(_findings, settings)
                     _tell_access(screen, api, f"{address}{door.base_path}", opens=what.open)
                 await interrupted.wait()
                 closing.set()
@@ -175,6 +176,12 @@ async def serve_http(settings: Settings, what: Served, door: Serving) -> int:
                 say("draining: no new requests are taken (repeat to exit immediately)")
     say("the server has ended")
     return 0
+
+
+async def _findings(settings: Settings) -> list[dict[str, Any]]:
+    from .checks import all_checks
+
+    return [dataclasses.asdict(check) async for check in all_checks(settings)]
 
 
 @contextlib.asynccontextmanager

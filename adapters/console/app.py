@@ -20,7 +20,7 @@ from .routing import Door
 from .serving import Shell, api_app, not_routed, starlette_routes
 from .table import ROUTES
 
-AT_ROOT = ("/health", "/ready")
+AT_ROOT = ("/health", "/ready", "/metrics", "/openapi.json")
 """Routes that are served at the root, too, where their readers look for them."""
 
 

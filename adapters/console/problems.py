@@ -86,7 +86,7 @@ def problem_of(error: Exception, request_id: str) -> Response:
         case ClientDisconnect():
             status, detail = 400, "the request ended before its body did"
         case _:
-            status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+            status = status_of(error)
             detail = str(error)
             members = _members(error)
             if not isinstance(error, FoldlogError | TimeoutError):
@@ -98,6 +98,13 @@ def problem_of(error: Exception, request_id: str) -> Response:
         headers["Retry-After"] = str(RETRY_AFTER_S)
         detail = detail or "the log did not answer in time"
     return _document(status, detail, name, members | {"request_id": request_id}, headers)
+
+
+def status_of(error: Exception) -> int:
+    """Return the status of the answer to a request that ended with this error."""
+    if isinstance(error, Refused):
+        return error.status
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 def _members(error: Exception) -> dict[str, Any]:

@@ -52,6 +52,8 @@ class Door:
     def __init__(self, runtime: Runtime, identity: Identity, options: ApiOptions) -> None:
         self.runtime, self.identity, self.options = runtime, identity, options
         self.streams = Streams(runtime)
+        self.doctor: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
+        """Returns the findings about this machine and the server of the log."""
 
     async def aclose(self) -> None:
         """End all streams, each with a last frame."""
@@ -105,7 +107,7 @@ Cost = Literal["", "write", "start", "heavy", "sign-in"]
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     """A route of the API. `role` null: no one needs to sign in. `path` is that below `/api/v1`.
 
-    `answer` null: the answer is no JSON, but has the type `media`.
+    `answer` is the shape of the answer, several in a tuple; null: it is no JSON, but has the type `media`.
     """
 
     method: Literal["GET", "POST", "PATCH", "DELETE"]

@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
-from .routes import approvals, runs, session, stream
-from .routing import Route
+from importlib.metadata import version
+from typing import Any
 
-ROUTES: tuple[Route, ...] = (*session.ROUTES, *runs.ROUTES, *approvals.ROUTES, *stream.ROUTES)
+from .openapi import openapi
+from .routes import approvals, looking, namespace, operating, runs, session, steering, stream
+from .routing import Call, Nothing, Route
+
+
+async def show_openapi(_: Call[Nothing, Nothing]) -> dict[str, Any]:
+    """Show this API as an OpenAPI document."""
+    return openapi(ROUTES, version("foldlog"))
+
+
+ROUTES: tuple[Route, ...] = (
+    *session.ROUTES,
+    *runs.ROUTES,
+    *looking.ROUTES,
+    *steering.ROUTES,
+    *approvals.ROUTES,
+    *operating.ROUTES,
+    *namespace.ROUTES,
+    *stream.ROUTES,
+    Route(method="GET", path="/openapi.json", role="viewer", endpoint=show_openapi, answer=dict[str, Any]),
+)

@@ -86,9 +86,10 @@ async def viewing(served: Api, *topics: str, last: str = "") -> AsyncIterator[Vi
 
 
 async def stored(served: Api, run_id: str) -> list[Any]:
-    """Return the events of a run as its log has them."""
+    """Return the rows of a run's events, as they are when they are read at once from its log."""
     async with served.client("viewer") as client:
-        rows: list[Any] = (await client.get(f"/runs/{run_id}/events?engine=1&limit=1000")).json()["rows"]
+        rows: list[Any] = (await client.get(f"/runs/{run_id}/timeline?level=engine")).json()["rows"]
+        assert [row["revision"] for row in rows] == list(range(1, len(rows) + 1))
         return rows
 
 

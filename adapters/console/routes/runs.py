@@ -10,6 +10,7 @@ from ....eventlog.commits import Chain, as_read
 from ....eventlog.errors import ConfigError, NotRegistered
 from ....eventlog.events import ENGINE, Event, Trigger
 from ....projections.family_totals import FamilyTotals
+from ....projections.operating.why import Why
 from ....projections.pending import Pending
 from ....projections.run_list import RunRow
 from ....runtime.agents.kinds import runnable_of
@@ -49,6 +50,7 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     error: str
     pending: Pending
+    why: Why | None
     owner: str | None
     config: dict[str, Any]
     fork: dict[str, Any] | None
@@ -173,6 +175,7 @@ async def show_run(call: Call[Nothing, Nothing]) -> RunDetail:
     state = await run.state()
     row = await index.run(run.run_id)
     submitted = state.submitted
+    pending = await run.pending()
     children = await index.runs(CHILDREN_MAX, parent=run.run_id)
     forks = await index.runs(CHILDREN_MAX, forked_from=run.run_id)
     return RunDetail(
@@ -181,7 +184,8 @@ async def show_run(call: Call[Nothing, Nothing]) -> RunDetail:
         input=submitted.input if submitted is not None else row.input,
         output=state.output,
         error=state.error.error if state.error is not None else row.error,
-        pending=await run.pending(),
+        pending=pending,
+        why=pending.why,
         owner=state.owner,
         config=submitted.config if submitted is not None else {},
         fork=msgspec.to_builtins(submitted.fork) if submitted is not None and submitted.fork else None,

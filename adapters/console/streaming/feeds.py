@@ -32,11 +32,11 @@ from ....eventlog.ports import DraftPiece, Family, Log, Stored, Subject
 from ....projections.run_list import RunList, RunRow
 from ....runtime.journal.journal import restored
 from ....runtime.stream import FamilyView
+from ..timeline import TimelineFold
 from .frames import WAITING_BYTES_MAX, Frame
 
 LET_GO_S = 30.0
 ROWS_MAX = 500
-ROWS_BYTES_MAX = 256 << 10
 logger = logging.getLogger("foldlog.http")
 
 Cursor = tuple[int, int]
@@ -49,6 +49,7 @@ class Entry(NamedTuple):
     run: str
     cursor: str
     data: bytes
+    bars: tuple[tuple[str, bytes], ...] = ()
 
 
 class FamilyFeed:
@@ -61,7 +62,7 @@ class FamilyFeed:
         self.failed: FoldlogError | None = None
         self.watchers: set[Callable[[], None]] = set()
         self._log, self._root, self._view = log, root, FamilyView(root)
-        self._list = RunList()
+        self._list, self._timeline = RunList(), TimelineFold()
         self._rows: dict[str, RunRow] = {}
         self._heads: dict[str, bytes] = {}
         self._parents: dict[str, str] = {}
@@ -111,8 +112,10 @@ class FamilyFeed:
         self._add_drafts(resets, self._attempts.get(run, 1))
         self._note(whole)
         for event in as_read(whole):
+            row, bars = self._timeline.add(event)
             self._stored.append((parse_cursor(event.cursor), len(self.entries)))
-            self._add(Entry("row", run, event.cursor or "", msgspec.json.encode(event)))
+            told = tuple((bar.id, msgspec.json.encode(bar)) for bar in bars)
+            self._add(Entry("row", run, event.cursor or "", msgspec.json.encode(row), told))
         pieces = [event for event in corrections if not isinstance(event, TextReset)]
         self._add_drafts(pieces, self._attempts.get(run, 1))
 
@@ -215,10 +218,10 @@ class RunTopic:
             raise self._feed.failed
         if self._at < 0:
             yield from self._begin()
-        rows: list[bytes] = []
+        rows: list[Entry] = []
         for entry in self._unseen():
             if entry is not None and entry.event == "row":
-                rows.append(entry.data)
+                rows.append(entry)
             if rows and (entry is None or entry.event != "row" or self._is_full(rows)):
                 yield self._rows(rows)
                 rows = []
@@ -252,8 +255,8 @@ class RunTopic:
             if entry.run == self._run or (entry.event == "row" and feed.is_below(entry.run, self._run)):
                 yield entry
 
-    def _is_full(self, rows: list[bytes]) -> bool:
-        return len(rows) >= ROWS_MAX or sum(map(len, rows)) > ROWS_BYTES_MAX
+    def _is_full(self, rows: list[Entry]) -> bool:
+        return len(rows) >= ROWS_MAX
 
     def _begin(self) -> Iterator[Frame]:
         """Find the place to begin at: only now, when the feed has caught up with the log, does a cursor mean it."""
@@ -268,9 +271,11 @@ class RunTopic:
         self.cursor = self._feed.last_cursor
         return Frame("resync", b'{"topic":%b}' % self._topic)
 
-    def _rows(self, rows: list[bytes]) -> Frame:
-        head = self._feed.head(self._run)
-        return Frame("run", b'{"topic":%b,"rows":[%b],"head":%b}' % (self._topic, b",".join(rows), head))
+    def _rows(self, entries: list[Entry]) -> Frame:
+        rows = b",".join(entry.data for entry in entries)
+        bars = b",".join({name: bar for entry in entries for name, bar in entry.bars}.values())
+        told = self._topic, rows, bars, self._feed.head(self._run)
+        return Frame("run", b'{"topic":%b,"rows":[%b],"bars":[%b],"head":%b}' % told)
 
 
 class Feeds:

@@ -1,0 +1,328 @@
+"""One run in depth, and the namespace around it: what is shown is folded from the log, and proven where it can be."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from typing import Any
+
+import pytest
+from foldlog.adapters.console.patches import patch
+from foldlog.adapters.console.table import ROUTES
+from foldlog.eventlog import MemoryLog
+from foldlog.runtime import Runtime
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from tests.http.api import api, paused, triager
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def patched(value: Any, operations: Any) -> Any:
+    """Apply a JSON Patch, as RFC 6902 says."""
+    document = {"": copy.deepcopy(value)}
+    for operation in operations:
+        keys = [key.replace("~1", "/").replace("~0", "~") for key in operation["path"].split("/")]
+        target: Any = document
+        for key in keys[:-1]:
+            target = target[int(key) if isinstance(target, list) else key]
+        last = keys[-1]
+        if isinstance(target, list):
+            if operation["op"] == "remove":
+                del target[int(last)]
+            elif operation["op"] == "add":
+                target.append(operation["value"])
+            else:
+                target[int(last)] = operation["value"]
+        elif operation["op"] == "remove":
+            del target[last]
+        else:
+            target[last] = operation["value"]
+    return document[""]
+
+
+@given(VALUES, VALUES)
+def test_a_patch_turns_one_value_into_the_other(before: Any, after: Any) -> None:
+    assert patched(before, list(patch(before, after))) == after
+    assert list(patch(before, before)) == []
+
+
+async def finished(runtime: Runtime, **options: Any) -> str:
+    run = await runtime.start(triager(), "It is broken", **options)
+    await run.result(timeout_s=30)
+    return run.run_id
+
+
+async def refunded(runtime: Runtime, **options: Any) -> str:
+    run_id, approval = await paused(runtime, **options)
+    await runtime.get_run(run_id).resolve(approval, "approved", by="ada")
+    await runtime.get_run(run_id).result(timeout_s=30)
+    return run_id
+
+
+async def test_the_timeline_has_a_row_for_each_event_and_a_bar_for_what_takes_time() -> None:
+    async with api(MemoryLog()) as served, served.client("viewer") as client:
+        run_id = await refunded(served.runtime)
+        found = (await client.get(f"/runs/{run_id}/timeline?level=engine")).json()
+        head = (await client.get(f"/runs/{run_id}/events?engine=1")).json()["head"]
+        assert [row["revision"] for row in found["rows"]] == list(range(1, head + 1))
+        assert found["cursor"] == found["rows"][-1]["cursor"]
+        bars = {bar["id"]: bar for bar in found["bars"]}
+        assert {bar["lane"] for bar in bars.values()} == {"run", "worker", "step", "model", "tool"}
+        assert all(bar["end"] is not None and bar["end"] >= bar["start"] for bar in bars.values())
+        assert any(bar["state"] == "paused" for bar in bars.values())
+        key = (await client.get(f"/runs/{run_id}/timeline?level=key")).json()["rows"]
+        assert 0 < len(key) < head
+
+
+async def test_the_state_at_a_revision_and_the_patches_between_agree() -> None:
+    async with api(MemoryLog()) as served, served.client("viewer") as client:
+        run_id = await refunded(served.runtime)
+        head = (await client.get(f"/runs/{run_id}")).json()["row"]["revision"]
+        states = [
+            (await client.get(f"/runs/{run_id}/at/{revision}")).json()["state"]
+            for revision in range(1, head + 1)
+        ]
+        for revision in range(1, head):
+            found = (await client.get(f"/runs/{run_id}/at/{revision}..{revision + 1}")).json()["patch"]
+            assert patched(states[revision - 1], found) == states[revision]
+        whole = (await client.get(f"/runs/{run_id}/at/1..{head}")).json()["patch"]
+        assert patched(states[0], whole) == states[-1]
+        assert (await client.get(f"/runs/{run_id}/at/{head + 1}")).status_code == 422
+
+
+async def test_a_prompt_is_shown_as_it_was_sent_with_its_proof() -> None:
+    async with api(MemoryLog()) as served, served.client("viewer") as client:
+        run_id = await refunded(served.runtime)
+        events = (await client.get(f"/runs/{run_id}/events?engine=1")).json()["rows"]
+        asked = [event for event in events if event["type"] == "model_requested"]
+        for event in asked:
+            sent = (await client.get(f"/runs/{run_id}/prompts/{event['revision']}")).json()
+            assert (sent["proven"], sent["digest"]) == (True, event["digest"])
+        assert [tool["name"] for tool in sent["tools"]] == ["refund"]
+        assert (await client.get(f"/runs/{run_id}/prompts/1")).status_code == 422
+
+
+async def test_messages_evidence_and_costs_of_a_run_are_shown() -> None:
+    async with api(MemoryLog()) as served, served.client("viewer") as client:
+        run_id = await refunded(served.runtime)
+        messages = (await client.get(f"/runs/{run_id}/messages")).json()["messages"]
+        assert messages[0]["content"] == "Order 17 is broken"
+        (call,) = (await client.get(f"/runs/{run_id}/evidence")).json()
+        assert (call["tool_name"], call["success"]) == ("refund", True)
+        costs = (await client.get(f"/runs/{run_id}/costs")).json()["rows"]
+        assert [row["step"] for row in costs] == [1, 2]
+
+
+async def test_an_export_is_byte_for_byte_and_another_log_imports_it() -> None:
+    async with api(MemoryLog()) as one, api(MemoryLog()) as two:
+        run_id = await refunded(one.runtime)
+        async with one.client("viewer") as client:
+            lines = (await client.get(f"/runs/{run_id}/export?artifacts=1")).content
+        async with two.client("operator") as client:
+            assert (await client.post("/import", content=lines)).status_code == 403
+        async with two.client("admin") as client:
+            assert (await client.post("/import", content=lines)).json()["runs"] == [run_id]
+            assert (await client.post("/import", content=lines)).json()["skipped"] == [run_id]
+            again = (await client.get(f"/runs/{run_id}/export?artifacts=1")).content
+            assert _commits(again) == _commits(lines)
+            assert (await client.post("/import", content=lines.replace(b"17", b"18"))).status_code >= 400
+
+
+def _commits(lines: bytes) -> list[Any]:
+    return [{k: v for k, v in json.loads(line).items() if k != "position"} for line in lines.splitlines()]
+
+
+async def test_an_artifact_is_saved_and_never_shown_in_place() -> None:
+    async with api(MemoryLog()) as served, served.client("viewer") as client:
+        run_id = await finished(served.runtime)
+        page = b"<script>alert(1)</script>"
+        digest = await served.runtime.log.artifacts.of(run_id).put(page)
+        for answer in (
+            await client.get(f"/artifacts/{digest}"),
+            await client.get(f"/artifacts/{digest}?run={run_id}"),
+        ):
+            assert answer.content == page
+            assert answer.headers["content-type"] == "application/octet-stream"
+            assert answer.headers["content-disposition"].startswith("attachment")
+            assert answer.headers["content-security-policy"].startswith("sandbox")
+            assert answer.headers["x-content-type-options"] == "nosniff"
+        assert (await client.get(f"/artifacts/{'0' * 64}")).status_code == 404
+        assert (await client.get("/artifacts/nonsense")).status_code == 422
+
+
+async def test_a_fork_starts_only_by_the_plan_that_was_shown() -> None:
+    async with api(MemoryLog()) as served, served.client("operator") as client:
+        run_id = await refunded(served.runtime)
+        asked = {"at": 8, "tools": "replay"}
+        plan = (await client.post(f"/runs/{run_id}/fork/plan", json=asked)).json()
+        assert [call["becomes"] for call in plan["calls"]]
+        for wrong in ({}, {"plan": "0" * 64}, {"plan": plan["digest"], "tools": "run"}):
+            answer = await client.post(f"/runs/{run_id}/fork", json=asked | wrong)
+            assert (answer.status_code, len(answer.json()["digest"])) == (409, 64)
+        key = {"idempotency-key": "f1"}
+        first = await client.post(f"/runs/{run_id}/fork", json=asked | {"plan": plan["digest"]}, headers=key)
+        assert first.status_code == 201
+        again = await client.post(f"/runs/{run_id}/fork", json=asked | {"plan": plan["digest"]}, headers=key)
+        assert again.json()["run_id"] == first.json()["run_id"]
+        fork = first.json()["run_id"]
+        await served.runtime.get_run(fork).result(timeout_s=30)
+        shown = (await client.get(f"/runs/{run_id}")).json()
+        assert shown["forks"] == [fork]
+        compared = (await client.post("/compare", json={"a": run_id, "b": fork})).json()
+        assert compared["boundaries"] > 0
+
+
+async def test_a_run_is_compared_with_itself_with_another_and_with_a_file() -> None:
+    async with api(MemoryLog()) as served, served.client("viewer") as client:
+        one, two = await finished(served.runtime), await refunded(served.runtime)
+        same = (await client.post("/compare", json={"a": one, "b": one})).json()
+        assert (same["equal"], same["rows"], same["first_difference"]) == (True, [], None)
+        text = (await client.get(f"/runs/{one}/export")).text
+        assert (await client.post("/compare", json={"a": one, "b_file": text})).json()["equal"]
+        other = (await client.post("/compare", json={"a": one, "b": two, "limit": 2})).json()
+        assert not other["equal"]
+        assert other["first_difference"]["rule"]
+        assert (len(other["rows"]), other["next"]) == (2, 2)
+        for wrong in ({"a": one}, {"a": one, "b": two, "b_file": "x"}, {"a": one, "b": "nobody"}):
+            assert (await client.post("/compare", json=wrong)).status_code in {404, 422}
+
+
+async def test_a_batch_tells_what_it_would_do_and_then_what_came_of_each() -> None:
+    async with api(MemoryLog()) as served, served.client("operator") as client:
+        runs = [(await paused(served.runtime))[0] for _ in range(3)]
+        done = await finished(served.runtime)
+        asked = {"action": "cancel", "filter": {"status": "paused"}, "note": "enough"}
+        dry = (await client.post("/batch", json=asked | {"dry_run": True})).json()
+        assert dry == {"count": 3, "results": []}
+        assert (await client.post("/batch", json=asked | {"count": 2})).status_code == 409
+        told = (await client.post("/batch", json=asked | {"count": 3})).json()
+        assert {each["id"]: each["told"] for each in told["results"]} == dict.fromkeys(runs, "cancelled")
+        mixed = (await client.post("/batch", json={"action": "pause", "ids": [done, "nobody"]})).json()
+        assert [each["status"] for each in mixed["results"]] == [409, 404]
+        for wrong in (
+            {"action": "cancel"},
+            {"action": "burn", "ids": ["x"]},
+            {"action": "cancel", "ids": ["x"] * 2, "filter": {}},
+        ):
+            assert (await client.post("/batch", json=wrong)).status_code == 422
+
+
+async def test_approvals_are_answered_in_a_batch() -> None:
+    async with api(MemoryLog()) as served, served.client("operator") as client:
+        asked = [(await paused(served.runtime))[1] for _ in range(2)]
+        told = (await client.post("/batch", json={"action": "reject", "ids": asked, "note": "no"})).json()
+        assert [each["told"] for each in told["results"]] == ["rejected", "rejected"]
+        assert (await client.get("/approvals")).json()["rows"] == []
+
+
+async def test_a_run_is_retried_and_driven() -> None:
+    async with api(MemoryLog()) as served, served.client("operator") as client:
+        run_id, _ = await paused(served.runtime)
+        assert (await client.post(f"/runs/{run_id}/retry")).status_code == 422
+        await client.post(f"/runs/{run_id}/cancel")
+        first = await client.post(f"/runs/{run_id}/retry", json={"number": 1})
+        again = await client.post(f"/runs/{run_id}/retry", json={"number": 1})
+        assert (first.status_code, again.status_code) == (201, 200)
+        assert first.json()["run_id"] == again.json()["run_id"]
+        assert (await client.post(f"/runs/{first.json()['run_id']}/drive")).status_code == 200
+
+
+async def test_who_waits_and_why_is_one_sentence_everywhere() -> None:
+    async with api(MemoryLog()) as served, served.client("operator") as client:
+        run_id, _ = await paused(served.runtime)
+        queue = (await client.get("/queue")).json()
+        (waiting,) = queue["waiting"]
+        assert (waiting["row"]["run_id"], waiting["why"]["kind"]) == (run_id, "approval")
+        assert (await client.get(f"/runs/{run_id}")).json()["why"] == waiting["why"]
+        assert queue["agents"] == {"desk": {"queued": 0, "running": 0, "paused": 1}}
+
+
+async def test_the_namespace_is_shown() -> None:
+    async with api(MemoryLog()) as served, served.client("admin") as client:
+        run_id = await finished(served.runtime, session="s/1")
+        assert (await client.get("/sessions")).json() == [{"session": "s/1", "runs": 1}]
+        turns = (await client.get("/sessions/s%2F1")).json()["turns"]
+        assert [turn["run"] for turn in turns] == [run_id]
+        assert (await client.post("/sessions/s%2F1/drop", json={"turns": 1})).json() == {"dropped": 1}
+        assert (await client.get("/sessions/s%2F1")).json()["turns"] == []
+        (worker,) = (await client.get("/workers")).json()["rows"]
+        assert worker["runs"] == []
+        assert (await client.get("/lanes")).json()["rows"]
+        for path in ("/slots", "/breakers"):
+            assert (await client.get(path)).json() == {"rows": []}
+        (day,) = (await client.get("/costs?by=agent")).json()["rows"]
+        assert (day["key"], day["runs"]) == ("triager", 1)
+        checked = (await client.get("/monitor")).json()
+        assert checked["violations"] == []
+        assert checked["events"] > 0
+        assert (await client.get(f"/monitor?run={run_id}")).json()["violations"] == []
+        assert {row["lag"] for row in (await client.get("/projections")).json()} == {0}
+        assert (await client.post("/projections/rebuild")).status_code == 200
+        assert len((await client.get("/runs")).json()["rows"]) == 1
+        text = (await client.get("/metrics")).text
+        assert 'foldlog_runs{namespace="default",status="completed"} 1' in text
+
+
+async def test_schedules_are_applied_paused_and_deleted() -> None:
+    async with api(MemoryLog()) as served, served.client("operator") as client:
+        given_ = {"name": "daily", "agent": "triager", "input": "x", "every": "1h"}
+        made = await client.post("/schedules", json=given_)
+        assert made.status_code == 200, made.text
+        assert made.json()["by"] == "the-operator"
+        assert (await client.patch("/schedules/daily", json={"paused": True})).json()["paused"]
+        assert len((await client.get("/schedules")).json()) == 1
+        assert (await client.delete("/schedules/daily")).json() == {"deleted": True}
+        assert (await client.patch("/schedules/daily", json={"paused": True})).status_code == 404
+        assert (await client.post("/schedules", json={"name": "x"})).status_code == 422
+
+
+async def test_the_openapi_document_has_every_route_and_its_schemas_hold_for_the_answers() -> None:
+    async with api(MemoryLog()) as served, served.client("viewer") as client:
+        run_id = await refunded(served.runtime, session="s")
+        document = (await client.get("/openapi.json")).json()
+        told = {(method.upper(), path) for path, each in document["paths"].items() for method in each}
+        assert told == {(route.method, route.path.replace(":path}", "}")) for route in ROUTES}
+        names = [each["operationId"] for path in document["paths"].values() for each in path.values()]
+        assert len(names) == len(set(names))
+        for path in (
+            "/runs",
+            "/runs/{run}",
+            "/runs/{run}/timeline",
+            "/runs/{run}/events",
+            "/approvals",
+            "/queue",
+            "/workers",
+        ):
+            schema = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"][
+                "schema"
+            ]
+            answer = (await client.get(path.format(run=run_id))).json()
+            Draft202012Validator(schema | {"components": document["components"]}).validate(answer)
+        assert (await client.get("/schema.json")).json()["$schema"]
+
+
+async def test_heavy_questions_are_answered_two_at_a_time_for_each_caller() -> None:
+    async with api(MemoryLog()) as served, served.client("viewer") as client:
+        run_id = await refunded(served.runtime)
+        asked = [client.get(f"/runs/{run_id}/at/3") for _ in range(6)]
+        statuses = sorted(answer.status_code for answer in await asyncio.gather(*asked))
+        assert statuses[:2] == [200, 200]
+        assert set(statuses) <= {200, 429}
+
+
+@pytest.mark.parametrize(
+    "path", ["/runs/x/timeline?level=all", "/costs?by=moon", "/runs/x/at/1..", "/runs/x/at/y"]
+)
+async def test_a_wrong_question_is_told_what_is_wrong(path: str) -> None:
+    async with api(MemoryLog()) as served, served.client("viewer") as client:
+        answer = await client.get(path)
+        assert answer.status_code in {404, 422}
+        assert json.loads(answer.content)["detail"]
