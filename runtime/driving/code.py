@@ -131,6 +131,11 @@ class Code:
         self._decider, self._held, self._end, self._has_more = None, [], None, False
 
 
+def is_over(state: RunState, place: str) -> bool:
+    """Return whether nobody waits any more for what the code asked for at this place."""
+    return state.flow is not None and (place in state.flow.ended or state.flow.has_lost(place))
+
+
 async def callback_of(driver: CallingDriver, operation: Operation[Any]) -> Callback | None:
     """Return the callback that an operation tells, with a token that is stored; null for one that is none."""
     fact = operation.wanted.fact

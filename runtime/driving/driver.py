@@ -77,7 +77,7 @@ from ..shared.log_ids import at_work, done_with
 from . import hydration
 from .cancellation import is_being_cancelled, shielded
 from .children import ChildRuns
-from .code import Code, callback_of, make_memo
+from .code import Code, callback_of, is_over, make_memo
 from .host import Ending, Host, Posted
 from .late_calls import Late, is_unsettled
 from .model_call import call_model
@@ -496,8 +496,10 @@ class Driver:
                 continue
             if task.done():
                 del self._tasks[effect]
-            elif isinstance(effect, (AwaitTimer, Expire, MakeMemo)) or (
-                isinstance(effect, _OF_A_CALL) and effect.call_id not in open_calls
+            elif (
+                isinstance(effect, (AwaitTimer, Expire))
+                or (isinstance(effect, _OF_A_CALL) and effect.call_id not in open_calls)
+                or (isinstance(effect, MakeMemo) and is_over(self.state, effect.place))
             ):
                 task.cancel()
 

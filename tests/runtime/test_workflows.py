@@ -193,6 +193,33 @@ async def test_a_pause_while_the_code_asks_for_more_holds_it_back_until_the_run_
     assert DONE == ["find after"]
 
 
+async def test_a_signal_that_comes_while_a_value_is_computed_does_not_have_it_computed_again(
+    cheap: Place,
+) -> None:
+    at_work, go_on, computed = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def compute() -> int:
+        computed.append("begun")
+        at_work.set()
+        await go_on.wait()
+        computed.append("done")
+        return 7
+
+    @workflow(name="computing")
+    async def computing(run: WorkflowRun) -> list[Any]:
+        value, signal = await run.gather(lambda r: r.memo("value", compute), lambda r: r.wait_for("paid"))
+        return [value, signal.data]
+
+    await cheap.open(computing)
+    run = await cheap.start(computing, "")
+    await at_work.wait()
+    await run.signal("paid", 3)
+    await run.signal("paid", 4)
+    go_on.set()
+    assert (await run.result(timeout_s=30)).output == [7, 3]
+    assert computed == ["begun", "done"]
+
+
 async def run_is(run: Any, reason: str) -> None:
     """Wait until the run is paused for this reason and parked."""
     async for event in run.stream(detailed=True):
