@@ -204,12 +204,12 @@ def _read_all(config: SwarmConfig, tables: Sequence[Any]) -> list[Runnable[Any]]
 
 def _read(config: SwarmConfig, key: str, table: Any) -> Runnable[Any]:
     """Return the member of a table, by its `kind`; an agent without one."""
-    from .kinds import runnable_of_table
+    from .kinds import KINDS, checked_kind
 
     if not isinstance(table, Mapping):
         config.fail(f"{key}: {reprlib.repr(table)} must be a table")
     try:
-        return runnable_of_table(table)
+        return KINDS[checked_kind(table.get("kind", "agent"))](table)
     except FlowError as error:
         raise error.within(key) from None
     except AgentConfigError as error:
