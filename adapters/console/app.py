@@ -47,7 +47,13 @@ def console_app(door: Door, *others: Sequence[BaseRoute]) -> Starlette:
         inner.append(
             Mount(
                 "/",
-                Shell(Starlette(routes=page_routes(), exception_handlers={HTTPException: not_routed}), door),
+                Shell(
+                    Starlette(
+                        routes=page_routes(door.options.base_path),
+                        exception_handlers={HTTPException: not_routed},
+                    ),
+                    door,
+                ),
             )
         )
     base = door.options.base_path

@@ -26,12 +26,19 @@ _TYPES = {
 }
 
 
-def page_routes(page: Path = PAGE) -> list[BaseRoute]:
-    """Return the routes of the page: its files, and for every other address the page itself, which has the views."""
+def page_routes(base_path: str = "", page: Path = PAGE) -> list[BaseRoute]:
+    """Return the routes of the page: its files, and for every other address the page itself, which has the views.
+
+    The page is served at any depth, so it names its first files by their whole path, with `base_path` before it; these
+    find everything else from where they are.
+    """
 
     async def file(request: Request) -> Response:
         chosen = _chosen(page, request.path_params["path"])
         headers = {"Content-Security-Policy": CSP, "Cache-Control": "no-cache"}
+        if chosen.name == "index.html" and base_path:
+            text = chosen.read_text().replace('="/', f'="{base_path}/')
+            return Response(text, media_type=_TYPES[".html"], headers=headers)
         return FileResponse(chosen, media_type=_TYPES[chosen.suffix], headers=headers)
 
     return [Route("/{path:path}", file, methods=["GET"])]
