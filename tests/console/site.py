@@ -114,6 +114,7 @@ class Site:
 
     def __init__(self, directory: Path, *, port: int = 0, full: bool = True, **options: Any) -> None:
         self.directory, self._full, self._port = directory, full, port
+        self._tokens = options.pop("tokens", {})
         self._options = {"no_auth": True} | options
         self.address = ""
         self.runs: dict[str, str] = {}
@@ -159,7 +160,7 @@ class Site:
             door = console_door(
                 self.runtime,
                 ApiOptions(executor="local", console=True, **self._options),
-                self._options.pop("tokens", {}),
+                self._tokens,
             )
             self.door = door
             async with served(console_app(door), "127.0.0.1", self._port, 1.0) as address:
@@ -168,6 +169,7 @@ class Site:
                     await self.fill()
                 self._ready.set()
                 await self._over.wait()
+                await door.aclose()
             self.nats.kill()
 
     def registry(self) -> Registry:

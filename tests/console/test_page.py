@@ -2,52 +2,259 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.console.conftest import DESKTOP, PHONE, Open
-from tests.console.site import Site
+from tests.console.site import HOSTILE, Site, wait_for
 
-SCREENS = ("runs", "runs/{refunded}", "approvals", "settings", "settings?tab=server")
+SCREENS = (
+    "runs",
+    "runs?f=status:error agent:nobody",
+    "runs/{refunded}",
+    "runs/{done}?tab=steps",
+    "runs/{paused}?tab=events&rev=7",
+    "runs/00-nothing",
+    "approvals",
+    "approvals?decided=1",
+    "settings",
+    "no-such-screen",
+)
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
-def path_of(site: Site, screen: str) -> str:
-    return screen.format_map(site.runs)
+def violations(page: Page) -> list[tuple[str, list[str]]]:
+    """Return the rules that the page breaks, each with the first elements that do."""
+    found = Axe().run(page, options={"resultTypes": ["violations"], "runOnly": RULES})
+    return [
+        (each["id"], [node["html"][:160] for node in each["nodes"][:3]])
+        for each in found.response["violations"]
+    ]
 
 
 @pytest.mark.parametrize("screen", SCREENS)
-def test_a_screen_has_no_violation_of_wcag_in_any_theme_and_width(
-    open_page: Open, site: Site, screen: str
-) -> None:
-    page = open_page(path_of(site, screen))
-    expect(page.locator("h1")).to_be_visible()
-    axe = Axe()
-    for size in (DESKTOP, PHONE):
+def test_a_screen_meets_wcag_in_every_theme_wide_and_narrow(open_page: Open, site: Site, screen: str) -> None:
+    page = open_page(screen.format_map(site.runs))
+    expect(page.locator("h1, .failed, .empty").first).to_be_visible()
+    expect(page.locator(".skeleton")).to_have_count(0)
+    for size, themes in ((DESKTOP, ("light", "dark", "contrast")), (PHONE, ("light",))):
         page.set_viewport_size(size)  # type: ignore[arg-type]
-        for theme in ("light", "dark", "contrast"):
+        for theme in themes:
             page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
-            found = axe.run(
-                page,
-                options={
-                    "resultTypes": ["violations"],
-                    "runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"],
-                },
-            )
-            assert [
-                (each["id"], [node["html"][:160] for node in each["nodes"][:3]])
-                for each in found.response["violations"]
-            ] == []
+            assert violations(page) == []
+    wide: Any = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert wide[0] <= wide[1]
 
 
-def test_the_list_shows_each_run_with_its_status_and_counts(open_page: Open, site: Site) -> None:
+def test_the_list_shows_each_run_and_its_chips_filter_it(open_page: Open, site: Site) -> None:
     page = open_page("runs")
+    by_status = page.get_by_role("group", name="By status")
     expect(page.get_by_role("row")).to_have_count(len(site.runs) + 1)
-    expect(
-        page.get_by_role("group", name="By status").get_by_role("button", name=re.compile("^all"))
-    ).to_have_text(f"all {len(site.runs)}")
-    page.get_by_role("button", name=re.compile("^paused")).click()
+    expect(by_status.get_by_role("button", name=re.compile("^all"))).to_have_text(f"all {len(site.runs)}")
+    by_status.get_by_role("button", name=re.compile("^paused")).click()
     expect(page.get_by_role("row")).to_have_count(2)
-    assert "f=status" in page.url
+    page.get_by_label("Filter runs").fill('agent:refunds "Order 17"')
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("row")).to_have_count(3)
+    page.reload()  # the address has all of it
+    expect(page.get_by_role("row")).to_have_count(3)
+
+
+def test_a_run_that_starts_now_appears_and_ends_without_a_reload(open_page: Open, site: Site) -> None:
+    page = open_page("runs?f=agent:clerk status:completed")
+    expect(page.get_by_role("row").nth(1)).to_be_visible()
+    before = page.get_by_role("row").count()
+    agent = site.runtime.registry.agents["clerk"]
+    run = site.do(site.runtime.start(agent, "Count again"))
+    site.do(run.result(timeout_s=30))
+    expect(page.get_by_role("row")).to_have_count(before + 1)
+    site.do(run.result(timeout_s=30))
+
+
+def test_a_run_is_shown_as_it_goes_on_with_all_of_its_events(open_page: Open, site: Site) -> None:
+    agent = site.runtime.registry.agents["refunds"]
+    run = site.do(site.runtime.start(agent, "Order 17 was paid twice"))
+    page = open_page(f"runs/{run.run_id}?level=engine")
+    site.do(site.until_asked(run))
+    expect(page.locator(".why-line")).to_contain_text("refund")
+    page.get_by_role("link", name="Decide").click()
+    page.get_by_role("button", name=re.compile("^Approve a")).click()
+    page.get_by_role("button", name=re.compile("^Approve Ctrl")).click()
+    result = site.do(run.result(timeout_s=30))
+    assert result.output == "Order 17 is refunded."
+    page.goto(f"{site.address}runs/{run.run_id}?level=engine")
+    expect(page.locator(".run-head .status").first).to_contain_text("completed")
+    head = site.do(run.state()).head.rev
+    expect(page.locator(".events .bar")).to_contain_text(f"{head} events")
+    resolved = next(e for e in site.do(events_of(run)) if e.type == "approval_resolved")
+    assert resolved.by == "local"
+
+
+async def events_of(run: Any) -> list[Any]:
+    """Return the stored events of a run that is over."""
+    async with contextlib.aclosing(run.stream()) as events:
+        return [event async for event in events]
+
+
+def test_what_a_tool_returns_stays_text_wherever_it_is_shown(open_page: Open, site: Site) -> None:
+    page = open_page(f"runs/{site.runs['hostile']}?tab=steps")
+    shown = page.locator(".call .result")
+    expect(shown).to_contain_text("<img src=x onerror=")
+    expect(shown).to_contain_text("⟨U+202E⟩gnp.exe")
+    for tab in ("timeline", "events", "raw", "messages", "costs"):
+        page.goto(f"{site.address}runs/{site.runs['hostile']}?tab={tab}&rev=9")
+        expect(page.get_by_role("tabpanel")).to_be_visible()
+    assert page.evaluate("document.body.dataset.hacked ?? 'no'") == "no"
+    assert page.locator("img, script:not([src]), iframe").count() == 0
+    assert "\u202e" not in page.inner_text("body")
+    assert HOSTILE[:10] in page.content() or "&lt;img" in page.content()
+
+
+def test_everything_is_reached_by_the_keyboard_alone(open_page: Open, site: Site) -> None:
+    page = open_page("runs")
+    expect(page.get_by_role("row").nth(1)).to_be_visible()
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(page.locator(".grid-row.at")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("tablist")).to_be_visible()
+    page.keyboard.press("2")
+    expect(page.get_by_role("tab", name="Steps")).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("[")
+    expect(page.get_by_role("complementary")).to_contain_text("Revision")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("complementary")).to_have_count(0)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("grid", name="Runs")).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("a")
+    expect(page.get_by_role("heading", name="Approvals", level=1)).to_be_visible()
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox").fill(site.runs["failed"])
+    expect(page.get_by_role("option")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_contain_text(site.runs["failed"])
+    page.keyboard.press("g")
+    page.keyboard.press("r")
+    page.get_by_label("Filter runs").focus()
+    page.keyboard.type("ga?")  # in a field they are letters
+    expect(page.get_by_label("Filter runs")).to_have_value("ga?")
+
+
+def test_single_keys_do_nothing_once_they_are_turned_off(open_page: Open) -> None:
+    page = open_page("settings")
+    page.get_by_label("Off; Ctrl K, arrows and Enter stay").check()
+    page.keyboard.press("?")
+    page.keyboard.press("g")
+    page.keyboard.press("r")
+    expect(page.get_by_role("heading", name="Settings", level=1)).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_an_approval_that_was_answered_by_another_says_by_whom(open_page: Open, site: Site) -> None:
+    agent = site.runtime.registry.agents["refunds"]
+    run = site.do(site.runtime.start(agent, "Order 21"))
+    approval = site.do(site.until_asked(run))
+    page = open_page(f"approvals/{approval}")
+    page.keyboard.press("r")
+    page.get_by_label("Note").fill("no receipt")
+    site.do(run.resolve(approval, "approved", by="bo"))
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".answered, .notes").first).to_contain_text("approved by bo")
+    site.do(run.result(timeout_s=30))
+
+
+def test_arguments_are_edited_with_a_check_and_the_change_is_shown(open_page: Open, site: Site) -> None:
+    agent = site.runtime.registry.agents["refunds"]
+    run = site.do(site.runtime.start(agent, "Order 22"))
+    approval = site.do(site.until_asked(run))
+    page = open_page(f"approvals/{approval}")
+    page.get_by_role("button", name="Edit and approve").click()
+    page.get_by_label("amount_eur").fill("12")
+    expect(page.locator(".patch")).to_contain_text("40")
+    page.get_by_role("button", name=re.compile("Approve with these arguments")).click()
+    site.do(run.result(timeout_s=30))
+    resolved = next(e for e in site.do(events_of(run)) if e.type == "approval_resolved")
+    assert resolved.arguments == {"order_id": "17", "amount_eur": 12}
+
+
+def test_the_times_of_all_views_change_by_one_switch(open_page: Open, site: Site) -> None:
+    page = open_page(f"runs/{site.runs['done']}")
+    page.get_by_role("button", name="Local").click()
+    expect(page.get_by_role("button", name="UTC")).to_have_attribute("aria-pressed", "true")
+    page.goto(f"{site.address}runs")
+    expect(page.get_by_role("button", name="UTC")).to_be_visible()
+
+
+def test_twelve_tabs_share_one_stream_and_each_is_live(open_page: Open, site: Site) -> None:
+    first = open_page("runs?f=agent:mail")
+    tabs = [first.context.new_page() for _ in range(11)]
+    for tab in tabs:
+        tab.goto(f"{site.address}runs?f=agent:mail")
+    for tab in [first, *tabs]:
+        expect(tab.locator(".stream")).to_contain_text("live")
+    before = first.get_by_role("row").count()
+    run = site.do(site.runtime.start(site.runtime.registry.agents["mail"], "Once more"))
+    site.do(run.result(timeout_s=30))
+    for tab in [first, *tabs]:
+        expect(tab.get_by_role("row")).to_have_count(before + 1)
+
+
+def test_an_empty_namespace_says_how_to_begin(open_page: Open, tmp_path: Path) -> None:
+    with Site(tmp_path, full=False) as empty:
+        page = open_page("runs", at=empty)
+        expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
+        assert violations(page) == []
+        page.goto(f"{empty.address}approvals")
+        expect(page.get_by_role("heading", name="Nothing waits.")).to_be_visible()
+        assert violations(page) == []
+        empty.nats.kill()
+        expect(page.locator(".stream")).to_contain_text("log unreachable", timeout=20_000)
+        page.goto(f"{empty.address}runs")
+        expect(page.locator(".failed")).to_be_visible(timeout=20_000)
+        assert violations(page) == []
+        empty.do(empty.nats.restart())
+        page.get_by_role("button", name="Retry").click()
+        expect(page.get_by_role("heading", name="No runs yet")).to_be_visible(timeout=20_000)
+
+
+def test_a_browser_signs_in_by_the_key_once_and_by_a_token(open_page: Open, tmp_path: Path) -> None:
+    import hashlib
+
+    tokens = {"vera": {"sha256": hashlib.sha256(b"fl_vera").hexdigest(), "role": "viewer"}}
+    with Site(tmp_path, full=False, no_auth=False, tokens=tokens, base_path="/ops") as closed:
+        assert closed.address.endswith("/ops/")
+        key = closed.door.identity.one_time_key()
+        page = open_page(f"#k={key}", at=closed)
+        expect(page.get_by_role("heading", name="Runs", level=1)).to_be_visible()
+        assert "#" not in page.url
+        page.get_by_role("button", name="Sign out").click()
+        page.goto(f"{closed.address}runs#k={key}")
+        expect(page.get_by_role("alert")).to_contain_text("this key was used")
+        assert violations(page) == []
+        page.get_by_label("Token").fill("fl_vera")
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.locator(".who")).to_contain_text("vera")
+        expect(page.get_by_role("button", name="Start a run")).to_have_count(0)
+        assert "fl_vera" not in page.evaluate("JSON.stringify([location.href, localStorage, sessionStorage])")
+
+
+def test_what_came_while_the_server_was_away_is_there_once_it_is_back(open_page: Open, site: Site) -> None:
+    agent = site.runtime.registry.agents["clerk"]
+    run = site.do(site.runtime.start(agent, "Once"))
+    page = open_page(f"runs/{run.run_id}?level=engine")
+    expect(page.locator(".stream")).to_contain_text("live")
+    page.context.set_offline(True)
+    site.do(run.result(timeout_s=30))
+    page.context.set_offline(False)
+    head = site.do(run.state()).head.rev
+    wait_for(lambda: f"{head} events" in page.locator(".events .bar").inner_text())

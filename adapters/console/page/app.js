@@ -88,7 +88,7 @@ function StreamState() {
 function Header() {
   const who = me.value;
   const themes = [["system", "System"], ["light", "Light"], ["dark", "Dark"], ["contrast", "High contrast"]];
-  return html`<header class="top"><a class="brand" href=${url("/runs")} aria-label="foldlog, runs"><span class="mark"></span><span>foldlog</span></a>
+  return html`<header>${who.no_auth ? html`<p class="no-auth"><${Icon} name="warning" /> No access control: everybody who reaches this address may do everything (<code>--no-auth</code>).</p>` : null}<div class="top"><a class="brand" href=${url("/runs")} aria-label="foldlog, runs"><span class="mark"></span><span>foldlog</span></a>
     <span class="namespace" title="Namespace">${visible(who.namespace)}</span><${StreamState} />
     <span class="grow"></span>
     <button type="button" class="quiet palette-button" aria-label="Find" onClick=${() => (paletteShown.value = true)}><${Icon} name="search" /> <span>Find</span> <kbd>Ctrl K</kbd></button>
@@ -96,7 +96,7 @@ function Header() {
     <label class="theme"><span class="visually-hidden">Theme</span><select value=${preferences.value.theme} onChange=${(/** @type {any} */ e) => prefer({ theme: e.target.value })}>${themes.map(([id, name]) => html`<option key=${id} value=${id}>${name}</option>`)}</select></label>
     <span class="who" title=${`Signed in as ${who.name}, ${who.role}`}>${visible(who.name)} <span class="dim">${who.role}</span></span>
     ${who.no_auth ? null : html`<button type="button" class="quiet sign-out" onClick=${async () => { await remove("/session"); signedOut.value = true; me.value = null; }}>Sign out</button>`}
-  </header>`;
+  </div></header>`;
 }
 
 function Navigation() {
@@ -127,7 +127,7 @@ function View() {
       drawn((n) => n + 1);
     }, () => failed({ status: 0, message: "A part of the page could not be loaded. Is the console still running?" }));
   }, [load]);
-  if (!found) return path === "/" || path === "" ? null : html`<${Empty} title="There is no such screen"><p><a href=${url("/runs")}>All runs</a></p><//>`;
+  if (!found) return path === "/" || path === "" ? null : html`<${Empty} title="There is no such screen" first><p><a href=${url("/runs")}>All runs</a></p><//>`;
   if (problem) return html`<${Failed} problem=${problem} retry=${() => location.reload()} />`;
   const Screen = loaded.get(load);
   if (!Screen) return html`<${Skeleton} />`;
@@ -143,7 +143,6 @@ function Shell() {
   const main = useRef(/** @type {HTMLElement|null} */ (null));
   useKeys({ Escape: undefined });
   return html`<a class="skip" href="#main" onClick=${(/** @type {Event} */ e) => { e.preventDefault(); main.current?.focus(); }}>Skip to content</a>
-    ${me.value.no_auth ? html`<p class="no-auth" role="note"><${Icon} name="warning" /> No access control: everybody who reaches this address may do everything (<code>--no-auth</code>).</p>` : null}
     <${Header} /><div class="below"><${Navigation} /><main id="main" tabindex="-1" ref=${main}><${View} /></main></div>
     ${helpShown.value ? html`<${Help} />` : null}${paletteShown.value ? html`<${Palette} screens=${SCREENS} />` : null}`;
 }

@@ -6,7 +6,7 @@ import { useKeys } from "./keys.js";
 
 const AROUND = 8;
 
-/** @typedef {{id: string, label: string, width: string, cell: (row: any, n: number) => any, kind?: string, narrow?: boolean, wide?: boolean, from?: number}} Column */
+/** @typedef {{id: string, label: any, width: string, cell: (row: any, n: number) => any, kind?: string, narrow?: boolean, wide?: boolean, from?: number}} Column */
 
 /** The rows of a grid. Columns with `narrow: false` are left out where there is little width, those with `wide: false`
  * where there is much, and those with `from` below so many pixels.

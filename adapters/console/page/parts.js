@@ -126,9 +126,10 @@ export function Failed({ problem, retry, title }) {
   }</p></div>`;
 }
 
-/** Nothing to show, and what to do about it. @param {{title: string, children?: any}} props */
-export function Empty({ title, children }) {
-  return html`<div class="empty"><h2>${title}</h2>${children}</div>`;
+/** Nothing to show, and what to do about it. `first`: its title is that of the page.
+ * @param {{title: string, first?: boolean, children?: any}} props */
+export function Empty({ title, first, children }) {
+  return html`<div class="empty">${first ? html`<h1>${title}</h1>` : html`<h2>${title}</h2>`}${children}</div>`;
 }
 
 /** A command to type. @param {{line: string}} props */

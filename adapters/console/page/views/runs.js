@@ -178,7 +178,7 @@ export default function Runs() {
   else
     body = html`<div class=${`fill loaded${list.stale ? " stale" : ""}`}>
       ${list.fresh.length ? html`<button type="button" class="fresh" onClick=${list.show}>${plural(list.fresh.length, "new run")}, show</button>` : null}
-      <${Grid} label="Runs" columns=${mayAct() && !narrow.value ? [{ id: "choose", label: "", width: "1.6rem", cell: (/** @type {any} */ each) => html`<input type="checkbox" tabindex="-1" aria-label=${`Choose ${each.run_id}`} checked=${chosen.has(each.run_id)} onChange=${() => toggle(each)} />` }, ...COLUMNS] : COLUMNS}
+      <${Grid} label="Runs" columns=${mayAct() && !narrow.value ? [{ id: "choose", label: html`<span class="visually-hidden">Chosen</span>`, width: "1.6rem", cell: (/** @type {any} */ each) => html`<input type="checkbox" tabindex="-1" aria-label=${`Choose ${each.run_id}`} checked=${chosen.has(each.run_id)} onChange=${() => toggle(each)} />` }, ...COLUMNS] : COLUMNS}
         rows=${list.rows} rowKey=${(/** @type {any} */ each) => each.run_id} total=${list.next ? -2 : list.rows.length} cursor=${cursor} onCursor=${setCursor} onOpen=${(/** @type {any} */ each) => go(`/runs${at(each.run_id)}`)}
         onEnd=${list.more} chosen=${chosen} onChoose=${mayAct() ? toggle : undefined} height=${HEIGHTS[preferences.value.density]} narrowHeight=${96} onTop=${(/** @type {boolean} */ top) => (list.onTop.current = top)} /></div>`;
   return html`<section class="view runs">${heading}${chips}${chosen.size ? html`<${Batch} chosen=${[...chosen]} done=${() => choose(new Set())} />` : null}${body}</section>`;
@@ -194,7 +194,7 @@ function Filter({ filter, field }) {
     tune({ f: written(tokens(text)) }, { replace: false });
   };
   const known = Object.keys(NAMES).map((name) => `${name}:`);
-  return html`<form class="filter" role="search" onSubmit=${submit}><label class="search"><${Icon} name="search" /><span class="visually-hidden">Filter runs</span><input ref=${field} type="search" list="filter-names" spellcheck="false" autocomplete="off" placeholder='agent:refunds error:rate_limit since:2h "order 17"' value=${text} onInput=${(/** @type {any} */ e) => { type(e.target.value); if (e.target.value === "") tune({ f: null }); }} onKeyDown=${(/** @type {KeyboardEvent} */ e) => e.key === "Escape" && field.current?.blur()} /></label><datalist id="filter-names">${known.map((name) => html`<option key=${name} value=${name} />`)}</datalist>
+  return html`<form class="filter" role="search" onSubmit=${submit}><label class="search"><${Icon} name="search" /><span class="visually-hidden">Filter runs</span><input ref=${field} type="search" list="filter-names" spellcheck="false" autocomplete="off" placeholder='agent:refunds error:rate_limit since:2h "Order 17"' value=${text} onInput=${(/** @type {any} */ e) => { type(e.target.value); if (e.target.value === "") tune({ f: null }); }} onKeyDown=${(/** @type {KeyboardEvent} */ e) => e.key === "Escape" && field.current?.blur()} /></label><datalist id="filter-names">${known.map((name) => html`<option key=${name} value=${name} />`)}</datalist>
     ${given.length ? html`<span class="tokens">${given.map((token, n) => html`<button type="button" key=${n} class="token" title="Remove this filter" onClick=${() => tune({ f: written(given.filter((_, each) => each !== n)) })}>${token.name ? html`<b>${token.name}</b> ` : null}${visible(token.value)} <${Icon} name="close" /></button>`)}</span>` : null}</form>`;
 }
 
