@@ -118,7 +118,7 @@ class Site:
         self._options = {"no_auth": True} | options
         self.address = ""
         self.runs: dict[str, str] = {}
-        self.loop = asyncio.new_event_loop()
+        self.loop: asyncio.AbstractEventLoop
         self._ready, self._over = threading.Event(), asyncio.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._failure: BaseException | None = None
@@ -146,14 +146,14 @@ class Site:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(READY_S)
 
     def _serve(self) -> None:
-        asyncio.set_event_loop(self.loop)
         try:
-            self.loop.run_until_complete(self._opened())
+            with asyncio.Runner() as runner:
+                self.loop = runner.get_loop()
+                runner.run(self._opened())
         except BaseException as error:  # noqa: BLE001 - raised where the site is entered
             self._failure = error
         finally:
             self._ready.set()
-            self.loop.close()
 
     async def _opened(self) -> None:
         async with EphemeralServer() as self.nats, self.shop() as self.runtime:

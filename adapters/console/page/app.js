@@ -57,7 +57,8 @@ async function signedIn() {
 
 function SignIn() {
   const [token, type] = useState("");
-  const [problem, set] = useState(refused.value);
+  const [failed, set] = useState(/** @type {any} */ (null));
+  const problem = failed ?? refused.value;
   const submit = async (/** @type {Event} */ event) => {
     event.preventDefault();
     try {
@@ -154,5 +155,8 @@ function App() {
   return html`<${Shell} />`;
 }
 
+addEventListener("hashchange", () => {
+  if (location.hash.startsWith("#k=")) begin();
+});
 render(html`<${Guard}><${App} /><//><${Notes} /><${Confirmation} />`, document.body);
 begin();

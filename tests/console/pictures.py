@@ -1,0 +1,50 @@
+"""Write the pictures of the documents: `python -m tests.console.pictures`, into docs/console/."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from tests.console.conftest import DESKTOP, chromium
+from tests.console.site import Site
+
+DIRECTORY = Path(__file__).parents[2] / "docs" / "console"
+PICTURES = {
+    "runs": "runs",
+    "run": "runs/{paused}",
+    "steps": "runs/{done}?tab=steps",
+    "event": "runs/{refunded}?rev=14",
+    "approvals": "approvals",
+    "settings": "settings",
+}
+PHONE = {"width": 390, "height": 780}
+DREW_MS = 700
+
+
+def write() -> None:
+    """Take each picture, light and dark, and some as on a phone."""
+    DIRECTORY.mkdir(exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        Site(Path(directory)) as site,
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        for theme in ("light", "dark"):
+            for kind, size in (("", DESKTOP), ("-phone", PHONE)):
+                page = browser.new_page(viewport=size, color_scheme=theme)  # type: ignore[arg-type]
+                for name, path in PICTURES.items():
+                    if kind and name not in {"runs", "run", "approvals"}:
+                        continue
+                    page.goto(site.address + path.format_map(site.runs))
+                    page.locator(".stream.is-live").wait_for()
+                    page.wait_for_timeout(DREW_MS)
+                    page.screenshot(path=DIRECTORY / f"{name}{kind}-{theme}.png")
+                page.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    write()
