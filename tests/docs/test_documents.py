@@ -28,7 +28,10 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ): "it would install into the interpreter of the tests; tests/unit/test_packaging.py "
     "installs what is built",
     ("README.md", "$ . .venv/bin/activate"): "the tests choose their interpreter themselves",
-    ("README.md", "$ foldlog console --open"): "it opens a browser and serves until it is ended; tests/console has the page",
+    (
+        "README.md",
+        "$ foldlog console --open",
+    ): "it opens a browser and serves until it is ended; tests/console has the page",
     (
         "docs/operators.md",
         "$ foldlog console --open",

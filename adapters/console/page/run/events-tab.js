@@ -9,6 +9,18 @@ import { useKeys } from "../keys.js";
 
 const LEVELS = /** @type {Record<string, number>} */ ({ key: 0, normal: 1, engine: 2 });
 
+const BAD = /^(model_failed|tool_attempt_failed|error)$/, ASK = /^(approval_|wait_|message_|cancel_|pause_|signal_)/;
+
+/** The colour of an event, which says nothing that its words do not. @param {any} row */
+function styleOf({ type, what, level }) {
+  if (BAD.test(type) || (type === "tool_result" && / failed$/.test(what)) || (type === "status" && /^(error|cancelled)/.test(what))) return "bad";
+  if (type === "status") return /^completed/.test(what) ? "good" : /^paused/.test(what) ? "ask" : "";
+  if (ASK.test(type)) return "ask";
+  if (/^tool_/.test(type)) return level === "engine" ? "dim" : "tool";
+  if (/^(text|reasoning|model_requested)$/.test(type)) return "model";
+  return level === "key" ? "" : "dim";
+}
+
 /** @param {any} row */
 const levelOf = (row) => LEVELS[row.level ?? "normal"] ?? 1;
 
@@ -40,7 +52,7 @@ export function EventsTab({ feed, detail, small }) {
     { id: "revision", label: "Rev", width: "3.6rem", kind: "number dim", cell: (/** @type {any} */ row) => row.revision ?? "" },
     { id: "time", label: "Time", width: "7.6rem", cell: (/** @type {any} */ row) => html`<span title=${clock(row.at, !utc, true)}>${clock(row.at, utc, true)}</span>` },
     { id: "gap", label: "Gap", width: "5rem", kind: "number dim", narrow: false, cell: (/** @type {any} */ row, /** @type {number} */ n) => (n ? `+${span(row.at - rows[n - 1].at)}` : "") },
-    { id: "type", label: "Type", width: "10.5rem", cell: (/** @type {any} */ row) => html`<span class=${`event-type s-${row.style || "plain"}`}>${visible(row.type)}</span>` },
+    { id: "type", label: "Type", width: "10.5rem", cell: (/** @type {any} */ row) => html`<span class=${`event-type s-${styleOf(row) || "plain"}`}>${visible(row.type)}</span>` },
     { id: "step", label: "Step", width: "3.2rem", kind: "dim number", cell: (/** @type {any} */ row) => row.step ?? "" },
     ...(family ? [{ id: "agent", label: "Agent", width: "8rem", narrow: false, cell: (/** @type {any} */ row) => html`<span class=${row.run_id === own ? "" : "dim"} title=${row.run_id}>${"· ".repeat(row.depth ?? 0)}${visible(row.agent ?? "")}</span>` }] : []),
     { id: "what", label: "What happened", width: "minmax(10rem, 1fr)", cell: (/** @type {any} */ row) => html`<span class="line" title=${oneLine(row.detail, 1000)}><b>${oneLine(row.what, 120)}</b> ${oneLine(row.detail, 300)}</span>` },

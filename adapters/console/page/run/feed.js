@@ -41,10 +41,6 @@ export class Feed {
     return this.fold.bars;
   }
 
-  get events() {
-    return this.fold.events;
-  }
-
   async open() {
     try {
       this.detail.value = await get(`/runs${at(this.id)}`);
@@ -96,16 +92,18 @@ export class Feed {
   }
 
   /** @param {any} data */
-  add({ rows, head }) {
+  add({ rows, bars, head }) {
     let added = 0;
     for (const row of rows) {
       // Another tab may have asked for all of it again: what is here is not taken twice.
       if ((this.reached.get(row.run_id) ?? 0) >= row.revision) continue;
       this.reached.set(row.run_id, row.revision);
-      this.fold.take(row);
+      if (bars) this.fold.rows.push(row);
+      else this.fold.take(row);
       added++;
       if (row.run_id === this.id && /^(usage|model_failed|status)$/.test(row.type)) this.drafts.clear();
     }
+    for (const bar of bars ?? []) this.fold.bars.set(bar.id, bar);
     const detail = this.detail.value, known = detail.row.revision;
     if (head && head.revision >= known) this.detail.value = { ...detail, row: { ...detail.row, ...head } };
     if ((this.reached.get(this.id) ?? 0) >= known) {

@@ -17,8 +17,6 @@ export class Fold {
     this.rows = [];
     /** @type {Map<string, Bar>} */
     this.bars = new Map();
-    /** The events of the run itself. @type {any[]} */
-    this.events = [];
     this.depth = 0;
     this.claim = "";
     this.epoch = 0;
@@ -39,7 +37,6 @@ export class Fold {
     const level = ENGINE.has(event.type) || (claim && !what.includes("takes")) ? "engine" : KEY.has(event.type) ? "key" : "normal";
     this.rows.push({ at: event.at, revision: event.revision, run_id: event.run_id, agent: event.agent || (event.agent_path ?? "").split("/").pop(), depth: Math.max(0, depth - this.depth), type: event.type, step: event.step ?? null, what, detail, style, level });
     if (!own) return;
-    this.events.push(event);
     this.draw(event);
   }
 

@@ -4,6 +4,7 @@ import { html, Empty, Failed, Icon, Long, Skeleton, Status } from "../parts.js";
 import { address, at } from "../api.js";
 import { tune, url } from "../route.js";
 import { count, money, oneLine, pretty, size, span, visible } from "../text.js";
+import { useEvents } from "./events.js";
 
 /** The blocks of a run: one a step, with its events. @param {any[]} events */
 function blocks(events) {
@@ -58,9 +59,10 @@ function gather(block, event) {
 
 /** @param {{feed: import("./feed.js").Feed, detail: any}} props */
 export function StepsTab({ feed }) {
-  const events = feed.events, done = feed.complete.value;
+  const { events, error, done } = useEvents(feed);
   feed.turn.value;
-  const all = useMemo(() => blocks(events), [events, events.length]);
+  const all = useMemo(() => blocks(events), [events]);
+  if (error) return html`<${Failed} problem=${error} />`;
   if (!events.length) return done ? html`<${Empty} title="No step yet" />` : html`<${Skeleton} />`;
   if (!all.length) return html`<${Empty} title="No step yet"><p>The run is submitted; its first step begins when it is claimed.</p><//>`;
   const drafts = [...feed.drafts.values()];
