@@ -17,6 +17,14 @@ PICTURES = {
     "steps": "runs/{done}?tab=steps",
     "event": "runs/{refunded}?rev=14",
     "approvals": "approvals",
+    "prompt": "runs/{refunded}?rev=6&panel=prompt",
+    "queue": "queue",
+    "workers": "workers",
+    "compare": "compare?a={refunded}&b={paused}",
+    "sessions": "sessions/ada",
+    "costs": "costs",
+    "schedules": "schedules",
+    "monitor": "monitor",
     "settings": "settings",
 }
 PHONE = {"width": 390, "height": 780}

@@ -24,7 +24,17 @@ SCREENS = (
     "runs/00-nothing",
     "approvals",
     "approvals?decided=1",
+    "queue",
+    "workers",
+    "compare",
+    "compare?a={refunded}&b={paused}",
+    "sessions",
+    "sessions/ada",
+    "costs",
+    "schedules",
+    "monitor",
     "settings",
+    "settings?tab=server",
     "no-such-screen",
 )
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]

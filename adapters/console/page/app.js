@@ -14,12 +14,26 @@ const VIEWS = /** @type {[RegExp, () => Promise<any>][]} */ ([
   [/^\/runs$/, () => import("./views/runs.js")],
   [/^\/runs\/(?<run>[^/]+)$/, () => import("./views/run.js")],
   [/^\/approvals(?:\/(?<approval>[^/]+))?$/, () => import("./views/approvals.js")],
+  [/^\/queue$/, () => import("./views/queue.js")],
+  [/^\/workers$/, () => import("./views/workers.js")],
+  [/^\/compare$/, () => import("./views/compare.js")],
+  [/^\/sessions(?:\/(?<session>.+))?$/, () => import("./views/sessions.js")],
+  [/^\/costs$/, () => import("./views/costs.js")],
+  [/^\/schedules$/, () => import("./views/schedules.js")],
+  [/^\/monitor$/, () => import("./views/monitor.js")],
   [/^\/settings$/, () => import("./views/settings.js")],
 ]);
 
 export const SCREENS = /** @type {[string, string, any][]} */ ([
   ["/runs", "Runs", "runs"],
   ["/approvals", "Approvals", "approvals"],
+  ["/queue", "Queue", "queue"],
+  ["/workers", "Workers", "workers"],
+  ["/compare", "Compare", "compare"],
+  ["/sessions", "Sessions", "sessions"],
+  ["/costs", "Costs", "costs"],
+  ["/schedules", "Schedules", "schedules"],
+  ["/monitor", "Monitor", "monitor"],
   ["/settings", "Settings", "settings"],
 ]);
 

@@ -1,10 +1,9 @@
-// One run as it grows: all of its events from the stream, folded once. Views redraw at most once a frame.
+// One run as it grows: all of its rows and bars, from the stream. Views redraw at most once a frame.
 import { signal } from "../vendor/preact.js";
 import { at, get } from "../api.js";
 import { follow } from "../stream.js";
 import { announce } from "../parts.js";
 import { plural } from "../text.js";
-import { Fold } from "./fold.js";
 
 const SEEN_MS = 2000;
 
@@ -19,7 +18,10 @@ export class Feed {
     this.damage = signal(/** @type {any} */ (null));
     /** Changes with each frame of changes. */
     this.turn = signal(0);
-    this.fold = new Fold(id);
+    /** Rows of the timeline, in the order of the log. @type {any[]} */
+    this.rows = [];
+    /** Bars by their ids. @type {Map<string, any>} */
+    this.bars = new Map();
     /** Text in the making, by step and channel. @type {Map<string, {step: number, attempt: number, channel: string, text: string}>} */
     this.drafts = new Map();
     /** The last revision of each run that was taken. @type {Map<string, number>} */
@@ -31,14 +33,6 @@ export class Feed {
     this.closed = false;
     /** True once everything up to the head that the run had when it was opened is there. */
     this.complete = signal(false);
-  }
-
-  get rows() {
-    return this.fold.rows;
-  }
-
-  get bars() {
-    return this.fold.bars;
   }
 
   async open() {
@@ -78,7 +72,8 @@ export class Feed {
   /** @param {{event: string, data: any}} frame */
   take({ event, data }) {
     if (event === "resync") {
-      this.fold = new Fold(this.id);
+      this.rows = [];
+      this.bars.clear();
       this.reached.clear();
       this.follow();
     } else if (event === "damage") {
@@ -98,12 +93,11 @@ export class Feed {
       // Another tab may have asked for all of it again: what is here is not taken twice.
       if ((this.reached.get(row.run_id) ?? 0) >= row.revision) continue;
       this.reached.set(row.run_id, row.revision);
-      if (bars) this.fold.rows.push(row);
-      else this.fold.take(row);
+      this.rows.push(row);
       added++;
       if (row.run_id === this.id && /^(usage|model_failed|status)$/.test(row.type)) this.drafts.clear();
     }
-    for (const bar of bars ?? []) this.fold.bars.set(bar.id, bar);
+    for (const bar of bars) this.bars.set(bar.id, bar);
     const detail = this.detail.value, known = detail.row.revision;
     if (head && head.revision >= known) this.detail.value = { ...detail, row: { ...detail.row, ...head } };
     if ((this.reached.get(this.id) ?? 0) >= known) {

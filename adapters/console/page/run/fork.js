@@ -5,7 +5,7 @@ import { at, newKey, post } from "../api.js";
 import { go } from "../route.js";
 import { oneLine, plural, visible, compact } from "../text.js";
 
-const TOOLS = [["ask", "ask before each that may act"], ["recorded", "use recorded results"], ["run", "run them again"]];
+const TOOLS = [["ask", "ask before each that may act"], ["replay", "use recorded results"], ["run", "run them again"]];
 
 /** @param {{feed: import("./feed.js").Feed, revision: number, close: () => void}} props */
 export function Fork({ feed, revision, close }) {
@@ -35,10 +35,12 @@ export function Fork({ feed, revision, close }) {
     <p class="row end"><button type="button" onClick=${close}>Close</button>${plan ? html`<${Act} type="submit" class="primary" act=${start}>Start the fork<//>` : html`<${Act} type="submit" class="primary" act=${show}>Show the plan<//>`}</p></form><//>`;
 }
 
+const BECOMES = /** @type {Record<string, string>} */ ({ kept: "kept", goes_on: "goes on", begins: "begins" });
+
 /** @param {{plan: any}} props */
 function Plan({ plan }) {
-  const calls = plan.calls ?? [];
-  return html`<section class="plan"><h3>What is shared, and what happens first</h3><p>${visible(plan.summary ?? `${plural(plan.shared ?? plan.at, "event")} are shared with the origin.`)}${plan.first ? ` First: ${visible(plan.first)}.` : ""}</p>${
-    calls.length ? html`<div class="scroll-x" tabindex="0" role="group" aria-label="Calls"><table class="plain"><thead><tr><th>Call</th><th>Tool</th><th>Effect</th><th>In the fork</th><th>Arguments</th></tr></thead><tbody>${calls.map((/** @type {any} */ call, /** @type {number} */ n) => html`<tr key=${n}><td class="mono">${visible(call.tool_call_id ?? call.call ?? call.id ?? n + 1)}</td><td class="mono">${visible(call.tool_name ?? call.tool)}</td><td class=${call.effect === "unsafe" ? "bad" : ""}>${visible(call.effect ?? "")}</td><td><b class=${call.effect === "unsafe" && (call.action ?? call.then) === "run" ? "bad" : ""}>${visible(call.action ?? call.then ?? call.what ?? "")}</b></td><td class="mono">${oneLine(compact(call.arguments ?? ""), 160)}</td></tr>`)}</tbody></table></div>` : html`<p class="dim">No call comes after that revision.</p>`
-  }${plan.nodes?.length ? html`<p>Nodes: ${plan.nodes.map((/** @type {any} */ each) => visible(typeof each === "string" ? each : compact(each))).join(", ")}</p>` : null}${plan.warnings?.length ? plan.warnings.map((/** @type {string} */ each) => html`<p class="bad" key=${each}>${visible(each)}</p>`) : null}</section>`;
+  const { calls, nodes } = plan;
+  return html`<section class="plan"><p>${plural(plan.shared, "event")} and ${plural(plan.steps, "step")} are shared with the origin. First: ${visible(plan.first)}.${plan.model && plan.model !== plan.model_was ? ` The model is ${visible(plan.model)}, not ${visible(plan.model_was)}.` : ""}${plan.replaces_input ? " The input is replaced." : ""}</p>${
+    calls.length ? html`<div class="scroll-x" tabindex="0" role="group" aria-label="Calls"><table class="plain"><thead><tr><th>Step</th><th>Tool</th><th>Effect</th><th>In the fork</th><th>Arguments</th></tr></thead><tbody>${calls.map((/** @type {any} */ call) => html`<tr key=${call.agent_path + call.tool_call_id}><td>${call.step}</td><td class="mono">${visible(call.tool_name)}</td><td class=${call.effect === "unsafe" ? "bad" : ""}>${visible(call.effect ?? "unknown")}</td><td class=${call.effect === "unsafe" && !/^(kept|recorded)/.test(call.becomes) ? "bad" : ""}><b>${visible(String(call.becomes).replaceAll("_", " "))}</b></td><td class="mono">${oneLine(compact(call.arguments), 160)}</td></tr>`)}</tbody></table></div>` : html`<p class="dim">No call is open there, and none comes after it.</p>`
+  }${nodes.length ? html`<h3>Runs below</h3><ul class="plain-list">${nodes.map((/** @type {any} */ node, /** @type {number} */ n) => html`<li key=${n}><b>${BECOMES[node.becomes] ?? node.becomes}</b> ${visible(node.agent_path)} <span class="mono dim">${visible(node.run)}</span></li>`)}</ul>` : null}</section>`;
 }

@@ -45,8 +45,9 @@ function State({ run, revision, panel }) {
   const loaded = useLoaded(`${run}/${revision}`, (signal) => get(`/runs${at(run)}/at/${revision}`, signal));
   const before = useLoaded(panel === "state" && revision > 1 ? `${run}/${revision - 1}..` : null, (signal) => get(`/runs${at(run)}/at/${revision - 1}..${revision}`, signal));
   return html`<${Loaded} of=${loaded}>${(/** @type {any} */ data) => {
-    if (panel === "pending") return html`<${Facts} of=${Object.entries(data.pending ?? {}).filter(([, value]) => value !== null && value !== false && !(Array.isArray(value) && !value.length)).map(([name, value]) => [name.replaceAll("_", " "), typeof value === "object" ? html`<${Long} value=${pretty(value)} label=${name} />` : visible(value)])} />${data.budgets || data.usage ? html`<h3>Budgets used</h3><${Long} value=${pretty(data.budgets ?? data.usage)} label="Budgets" />` : null}`;
-    const patch = before.data?.patch ?? before.data ?? [];
+    if (panel === "pending")
+      return html`<h3>What was pending</h3>${data.pending.length ? data.pending.map((/** @type {any} */ { effect, ...of }, /** @type {number} */ n) => html`<article class="call" key=${n}><b>${visible(effect)}</b><${Long} value=${pretty(of)} label=${effect} /></article>`) : html`<p class="dim">Nothing.</p>`}<h3>Budgets</h3>${data.budgets.length ? html`<${Long} value=${pretty(data.budgets)} label="Budgets" />` : html`<p class="dim">None is set.</p>`}`;
+    const patch = before.data?.patch ?? [];
     return html`<h3>Changed by this revision</h3>${Array.isArray(patch) && patch.length ? html`<ul class="patch">${patch.map((/** @type {any} */ each, /** @type {number} */ n) => html`<li key=${n} class=${`op-${each.op}`}><b>${each.op}</b> <code>${visible(each.path)}</code> ${"value" in each ? html`<span class="mono">${oneLine(compact(each.value), 300)}</span>` : null}</li>`)}</ul>` : html`<p class="dim">${before.data ? "Nothing but its revision." : "…"}</p>`}<h3>State</h3><${Tree} value=${data.state} name="state" open />`;
   }}<//>`;
 }
@@ -63,10 +64,10 @@ function Tree({ value, name, open = false }) {
 function Prompt({ feed, run, revision }) {
   const asked = feed.rows.filter((/** @type {any} */ row) => row.type === "model_requested" && (row.run_id || feed.id) === run).map((/** @type {any} */ row) => row.revision);
   const at_ = asked.includes(revision) ? revision : asked.filter((/** @type {number} */ each) => each <= revision).pop() ?? asked[0] ?? revision;
-  const loaded = useLoaded(`${run}/${at_}`, (signal) => get(`/runs${at(run)}/prompts/${at_}`, signal));
+  const loaded = useLoaded(asked.length ? `${run}/${at_}` : null, (signal) => get(`/runs${at(run)}/prompts/${at_}`, signal));
   const n = asked.indexOf(at_);
   return html`<div class="row bar">${asked.length ? html`<button type="button" class="square" aria-label="Prompt before" disabled=${n <= 0} onClick=${() => tune({ rev: String(asked[n - 1]) })}>‹</button><span>prompt ${n + 1} of ${asked.length}</span><button type="button" class="square" aria-label="Prompt after" disabled=${n < 0 || n >= asked.length - 1} onClick=${() => tune({ rev: String(asked[n + 1]) })}>›</button>` : null}</div>
-    <${Loaded} of=${loaded}>${(/** @type {any} */ prompt) => html`<p class=${prompt.proven ? "proof good" : "proof bad"}><${Icon} name=${prompt.proven ? "completed" : "error"} /> <b>${prompt.proven ? "Proven" : "Differs"}</b> <span>${prompt.proven ? "rebuilt from the log, and its digest is the one that was stored when it was sent." : "what was rebuilt from the log has another digest than what was sent."}</span></p>
+    ${feed.complete.value && !asked.length ? html`<p class="dim">It has called no model.</p>` : null}<${Loaded} of=${loaded}>${(/** @type {any} */ prompt) => html`<p class=${prompt.proven ? "proof good" : "proof bad"}><${Icon} name=${prompt.proven ? "completed" : "error"} /> <b>${prompt.proven ? "Proven" : "Differs"}</b> <span>${prompt.proven ? "rebuilt from the log, and its digest is the one that was stored when it was sent." : "what was rebuilt from the log has another digest than what was sent."}</span></p>
       <${Facts} of=${[["Model", visible(prompt.model)], ["Attempt", prompt.attempt], ["Step", prompt.step], ["For", prompt.phase || null], ["Digest", html`<code>${prompt.digest}</code>`], prompt.proven ? ["", null] : ["Rebuilt", html`<code>${prompt.rebuilt}</code>`]]} />
       <${Curl} prompt=${prompt} />
       <h3>${plural(prompt.messages.length, "message")}</h3><${Messages} messages=${prompt.messages} />

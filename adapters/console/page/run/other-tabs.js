@@ -13,7 +13,7 @@ import { Messages } from "./messages.js";
 export function MessagesTab({ feed, detail }) {
   const loaded = useLoaded(`${feed.id}@${detail.row.revision}`, (signal) => get(`/runs${at(feed.id)}/messages`, signal));
   return html`<div class="scroll" tabindex="0" role="group" aria-label="Messages"><${Loaded} of=${loaded}>${(/** @type {any} */ data) => {
-    const messages = data.messages ?? data.rows ?? data;
+    const { messages } = data;
     return messages.length ? html`<p class="dim">As the next model call would have them.</p><${Messages} messages=${messages} />` : html`<${Empty} title="No messages yet" />`;
   }}<//></div>`;
 }
@@ -22,11 +22,11 @@ export function MessagesTab({ feed, detail }) {
 export function EvidenceTab({ feed, detail }) {
   const loaded = useLoaded(`${feed.id}@${detail.row.revision}`, (signal) => get(`/runs${at(feed.id)}/evidence`, signal));
   return html`<div class="scroll" tabindex="0" role="group" aria-label="Evidence"><${Loaded} of=${loaded}>${(/** @type {any} */ data) => {
-    const calls = data.rows ?? data.calls ?? data;
+    const calls = data.filter((/** @type {any} */ call) => call.evidence.length || call.postcondition.length || call.files.length);
     if (!calls.length) return html`<${Empty} title="No evidence"><p>Tools with postconditions, probes or artifacts leave some.</p><//>`;
     return calls.map((/** @type {any} */ call) => html`<article class="call" key=${call.tool_call_id ?? call.revision}><header class="row"><b class="mono">${visible(call.tool_name)}</b><span class="dim">${visible(call.tool_call_id ?? "")}</span></header>${
-      (call.evidence ?? call.artifacts ?? []).length ? html`<table class="plain"><thead><tr><th>Artifact</th><th>Type</th><th class="number">Size</th></tr></thead><tbody>${(call.evidence ?? call.artifacts).map((/** @type {any} */ each) => html`<tr key=${each.id ?? each.digest}><td><a class="mono" href=${address(`/artifacts${at(each.id ?? each.digest)}`)} download>${visible(each.id ?? each.digest)}</a></td><td>${visible(each.media_type)}</td><td class="number">${size(each.size_bytes ?? each.bytes ?? 0)}</td></tr>`)}</tbody></table>` : null
-    }${call.postcondition ? html`<${Long} value=${call.postcondition} label="Postcondition" />` : null}</article>`);
+      [...call.evidence, ...call.files].length ? html`<table class="plain"><thead><tr><th>Artifact</th><th>Type</th><th class="number">Size</th></tr></thead><tbody>${[...call.evidence, ...call.files].map((/** @type {any} */ each) => html`<tr key=${each.id ?? each.artifact}><td><a class="mono" href=${address(`/artifacts${at(each.id ?? each.artifact)}`)} download>${visible(each.name ?? each.id ?? each.artifact)}</a></td><td>${visible(each.media_type)}</td><td class="number">${size(each.size_bytes ?? each.bytes ?? 0)}</td></tr>`)}</tbody></table>` : null
+    }${call.postcondition.length ? html`<${Long} value=${call.postcondition} label="Postcondition" />` : null}</article>`);
   }}<//></div>`;
 }
 

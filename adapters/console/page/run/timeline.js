@@ -72,7 +72,7 @@ export class Timeline {
     this.last = times[times.length - 1] ?? 1;
     /** @type {Record<string, Bar[]>} */
     const byLane = Object.fromEntries(LANES.map(([lane]) => [lane, []]));
-    for (const each of bars.values()) byLane[each.lane]?.push(known(each));
+    for (const each of bars.values()) if (each.run_id === this.feed.id) byLane[each.lane]?.push(known(each)); // what is below is a bar of its own
     this.lanes = [];
     let y = AXIS + 6;
     for (const [lane, label] of LANES) {

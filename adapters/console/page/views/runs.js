@@ -224,8 +224,8 @@ function Batch({ chosen, done }) {
     const sure = await confirmed({ title: `${verb} ${plural(chosen.length, "run")}?`, text: action === "cancel" ? "A cancel cannot be taken back." : "Each is asked for by its own command.", verb, count: chosen.length });
     if (!sure) return;
     const { results } = await post("/batch", { action, ids: chosen }, { key: newKey() });
-    const failed = results.filter((/** @type {any} */ each) => each.error);
-    if (failed.length) note(`${verb}: ${plural(failed.length, "run")} refused: ${failed[0].error}`, true);
+    const failed = results.filter((/** @type {any} */ each) => each.status !== 200);
+    if (failed.length) note(`${verb}: ${plural(failed.length, "run")} refused: ${failed[0].detail}`, true);
     else note(`${verb}: ${plural(chosen.length, "run")}`);
     done();
   };

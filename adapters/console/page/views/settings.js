@@ -46,14 +46,13 @@ function Server() {
   const projections = useLoaded("projections", (signal) => get("/projections", signal));
   return html`<div class="form"><${Facts} of=${[["Namespace", html`<code>${visible(who.namespace)}</code>`], ["Agents", who.agents.map(visible).join(", ") || "none registered here: runs are driven by workers"], ["You", `${visible(who.name)}, ${who.role}`], ["Read only", who.read_only ? "yes" : null]]} />
     <h2>Doctor</h2><${Loaded} of=${doctor}>${(/** @type {any} */ data) => {
-      const checks = data.checks ?? data.rows ?? data.findings ?? [];
-      return html`<ul class="assertions">${checks.map((/** @type {any} */ each, /** @type {number} */ n) => {
-        const good = /^(ok|good|pass|passed)$/.test(each.status ?? each.level ?? "ok");
-        return html`<li key=${n}><span class=${good ? "good" : "bad"}><${Icon} name=${good ? "completed" : "warning"} /> ${visible(each.name ?? each.what ?? each.check)}</span> ${visible(each.detail ?? each.message ?? "")} ${each.remedy ?? each.action ? html`<b>${visible(each.remedy ?? each.action)}</b>` : null}</li>`;
+      return html`<ul class="assertions">${data.map((/** @type {any} */ each, /** @type {number} */ n) => {
+        const good = each.state === "ok";
+        return html`<li key=${n}><span class=${good ? "good" : each.state === "wrong" ? "bad" : "warn"}><${Icon} name=${good ? "completed" : "warning"} /> ${visible(each.name)}</span> ${visible(each.detail)} ${each.remedy ? html`<b>${visible(each.remedy)}</b>` : null}</li>`;
       })}</ul>`;
     }}<//>
     <h2>Projections</h2><${Loaded} of=${projections}>${(/** @type {any} */ data) => {
-      const rows = data.rows ?? data.projections ?? data;
+      const rows = data;
       return html`<div class="scroll-x"><table class="plain"><thead><tr><th>Name</th><th class="number">Version</th><th class="number">Behind the log</th></tr></thead><tbody>${(Array.isArray(rows) ? rows : []).map((/** @type {any} */ each) => html`<tr key=${each.name}><td>${visible(each.name)}</td><td class="number">${each.version ?? ""}</td><td class="number">${each.lag === undefined ? "–" : plural(each.lag, "commit")}</td></tr>`)}</tbody></table></div>${
         isAdmin()
           ? html`<p><${Act} act=${async () => {

@@ -1,0 +1,56 @@
+// The queue: who waits for what, by agent, and the lanes, slots and breakers that hold them.
+import { useEffect } from "../vendor/preact.js";
+import { html, Act, Empty, Id, Loaded, Status, Time, confirmed, note, useLoaded } from "../parts.js";
+import { at, get, newKey, post } from "../api.js";
+import { follow } from "../stream.js";
+import { url } from "../route.js";
+import { count, plural, visible } from "../text.js";
+import { mayAct, title } from "../shell.js";
+
+const PERIOD_MS = 1000;
+
+/** Read again when runs change, at most once a second. @param {() => void} reload */
+export function useRunChanges(reload) {
+  useEffect(() => {
+    /** @type {any} */
+    let soon;
+    const end = follow("runs?children=1", null, ({ event }) => {
+      if (event !== "list" && event !== "resync") return;
+      soon ??= setTimeout(() => {
+        soon = undefined;
+        reload();
+      }, PERIOD_MS);
+    });
+    return () => {
+      clearTimeout(soon);
+      end();
+    };
+  }, [reload]);
+}
+
+export default function Queue() {
+  const queue = useLoaded("queue", async (signal) => {
+    const [waiting, lanes, slots, breakers] = await Promise.all(["/queue", "/lanes", "/slots", "/breakers"].map((path) => get(path, signal)));
+    return { ...waiting, lanes: lanes.rows, slots: slots.rows, breakers: breakers.rows };
+  });
+  useEffect(() => {
+    title.value = "Queue";
+  }, []);
+  useRunChanges(queue.reload);
+  const cancel = (/** @type {string} */ run) => async () => {
+    if (!(await confirmed({ title: `Cancel run ${run}?`, text: "A cancel cannot be taken back.", verb: "Cancel the run" }))) return;
+    const { found } = await post(`/runs${at(run)}/cancel`, {}, { key: newKey() });
+    note(found === "cancelled" ? "Cancelled" : `It was ${found.replace("_", " ")}`);
+    queue.reload();
+  };
+  return html`<section class="view scroll"><h1>Queue</h1><${Loaded} of=${queue}>${(/** @type {any} */ data) => {
+    const agents = Object.entries(data.agents), lanes = data.lanes.filter((/** @type {any} */ lane) => lane.queue?.length), slots = data.slots.filter((/** @type {any} */ each) => each.holders?.length || each.waiting?.length);
+    return html`<div class="parts"><section><h2>${data.waiting.length ? `${plural(data.waiting.length, "run")} ${data.waiting.length === 1 ? "waits" : "wait"}` : "Nothing waits."}</h2>${
+      data.waiting.length ? html`<div class="scroll-x" tabindex="0" role="group" aria-label="Waiting runs"><table class="plain"><thead><tr><th>Run</th><th>Agent</th><th>Status</th><th>Why</th><th>Since</th><th><span class="visually-hidden">Actions</span></th></tr></thead><tbody>${data.waiting.map((/** @type {any} */ { row, why }) => html`<tr key=${row.run_id}><td><${Id} id=${row.run_id} href=${`/runs${at(row.run_id)}`} most=${16} copy=${false} /></td><td>${visible(row.agent)}</td><td><${Status} status=${row.status} /></td><td class="wide">${visible(why.sentence)}</td><td><${Time} at=${row.updated_at} /></td><td class="number">${why.action?.approval_id ? html`<a class="button" href=${url(`/approvals${at(why.action.approval_id)}`)}>Decide</a> ` : null}${mayAct() ? html`<${Act} class="danger" act=${cancel(row.run_id)}>Cancel<//>` : null}</td></tr>`)}</tbody></table></div>` : null
+    }</section>
+    <section><h2>By agent</h2>${agents.length ? html`<table class="plain"><thead><tr><th>Agent</th><th class="number">Queued</th><th class="number">Running</th><th class="number">Paused</th><th>Workers</th></tr></thead><tbody>${agents.map(([agent, of]) => html`<tr key=${agent}><td><a href=${url(`/runs?f=agent:${encodeURIComponent(agent)}`)}>${visible(agent)}</a></td><td class="number">${count(of.queued)}</td><td class="number">${count(of.running)}</td><td class="number">${count(of.paused)}</td><td>${data.served.includes(agent) ? "serve it" : html`<span class="warn">none serves it</span>`}</td></tr>`)}</tbody></table>` : html`<p class="dim">No run is open.</p>`}</section>
+    <section><h2>Lanes of sessions</h2>${lanes.length ? html`<ul class="plain-list">${lanes.map((/** @type {any} */ lane, /** @type {number} */ n) => html`<li key=${n}><b>${visible(lane.queue[0].agent)}</b>: <${Id} id=${lane.queue[0].run} href=${`/runs${at(lane.queue[0].run)}`} most=${16} copy=${false} /> runs${lane.queue.length > 1 ? html`; after it ${lane.queue.slice(1, 10).map((/** @type {any} */ each) => html`<${Id} key=${each.run} id=${each.run} href=${`/runs${at(each.run)}`} most=${16} copy=${false} /> `)}` : ""}</li>`)}</ul>` : html`<p class="dim">No lane is in use.</p>`}</section>
+    <section><h2>Slots</h2>${slots.length ? html`<ul class="plain-list">${slots.map((/** @type {any} */ each, /** @type {number} */ n) => html`<li key=${n}><b>${visible(each.name ?? each.waiting?.[0]?.agent ?? "slot")}</b> held by ${(each.holders ?? []).map((/** @type {any} */ holder) => html`<${Id} key=${holder.run + holder.call} id=${holder.run} href=${`/runs${at(holder.run)}`} most=${16} copy=${false} /> `)}${each.waiting?.length ? html`; ${plural(each.waiting.length, "waits", "wait")}` : ""}</li>`)}</ul>` : html`<p class="dim">No slot is held.</p>`}</section>
+    <section><h2>Circuit breakers</h2>${data.breakers.length ? html`<table class="plain"><thead><tr><th>Name</th><th>State</th><th class="number">Failures</th><th>Until</th></tr></thead><tbody>${data.breakers.map((/** @type {any} */ each) => html`<tr key=${each.name}><td>${visible(each.name)}</td><td class=${each.state === "closed" ? "good" : "bad"}>${each.state.replace("_", " ")}</td><td class="number">${count(each.failures ?? 0)}</td><td>${each.state === "closed" ? "–" : html`<${Time} at=${each.until} />`}</td></tr>`)}</tbody></table>` : html`<p class="dim">None has counted a failure.</p>`}</section></div>`;
+  }}<//></section>`;
+}
