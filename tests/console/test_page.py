@@ -263,6 +263,7 @@ def test_what_came_while_the_server_was_away_is_there_once_it_is_back(open_page:
     run = site.do(site.runtime.start(agent, "Once"))
     page = open_page(f"runs/{run.run_id}?level=engine")
     expect(page.locator(".stream")).to_contain_text("live")
+    expect(page.locator(".events .bar")).to_be_visible()
     page.context.set_offline(True)
     site.do(run.result(timeout_s=30))
     page.context.set_offline(False)
