@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 from ...eventlog.commits import Chain, Commit, digest_of_bytes, tombstone_in
 from ...eventlog.errors import FoldlogError
@@ -50,6 +51,7 @@ from ...eventlog.events import (
     Parked,
     Prepared,
     Released,
+    ScheduleUpdated,
     SignalReceived,
     Status,
     Step,
@@ -72,6 +74,7 @@ from ..ordering.monitor import check_trace
 from ..traces.trace import trace_of
 from .burying import UNREADABLE
 from .flows import UNNOTICED
+from .timed import EVERY_S
 from .world import CallerReply, World
 
 _LOOKED_AT = ("wire", "remit")
@@ -127,6 +130,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
     found += _burials(world, ended=ended)
     found += _once(world)
     found += _misfits(world)
+    found += _schedules(world, ended=ended)
     unknown = {name for name, run in runs.items() if _is_unknown(run, world)}
     if ended:
         found += [
@@ -301,6 +305,35 @@ def _misfits(world: World) -> Iterator[str]:
     """Check W33: code that no longer has a step of the log goes no further."""
     if UNNOTICED in world.state:
         yield f"W33 code without a step of the log went on with {world.state[UNNOTICED]}"
+
+
+def _schedules(world: World, *, ended: bool) -> Iterator[str]:
+    """Check W37 to W40: a time of a schedule starts one run at most, and none is passed over without a word."""
+    runs: dict[float, set[str]] = {}
+    commits: list[ScheduleUpdated] = []
+    for _, commit in world.commits():
+        first = commit.events[0]
+        if isinstance(first, ScheduleUpdated):
+            commits.append(first)
+        elif isinstance(first, Submitted) and first.trigger is not None and first.trigger.due_at is not None:
+            runs.setdefault(first.trigger.due_at, set()).add(commit.run)
+    for due_at, started in runs.items():
+        if len(started) > 1:
+            yield f"W39 the time {due_at:.0f} has started {len(started)} runs: {', '.join(sorted(started))}"
+    for before, after in pairwise(commits):
+        if before.next_at is not None and after.next_at is not None:
+            passed = round((after.next_at - before.next_at) / EVERY_S)
+            decided = _decisions(after) - _decisions(before)
+            if decided < passed:
+                yield f"W40 {passed - decided} times after {before.next_at:.0f} were passed over"
+    served = any(process.worker is not None for process in world.processes.values())
+    if ended and served and commits and not commits[-1].deleted:
+        yield f"W38 the times of schedule {commits[-1].name} no longer come"
+
+
+def _decisions(schedule: ScheduleUpdated) -> int:
+    counts = schedule.counts
+    return counts.started + counts.skipped + counts.missed
 
 
 def _keys(world: World) -> Iterator[str]:

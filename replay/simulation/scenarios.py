@@ -63,6 +63,7 @@ from .cast import (
     wired,
 )
 from .flows import at_once, in_branches, in_races, in_sequence, under_way
+from .timed import change_watch, keep_watch
 from .world import ANSWER_S, Job, World
 
 Stage = Callable[[World], list[Job]]
@@ -552,6 +553,25 @@ def buried(world: World) -> list[Job]:
     eraser = an_agent(world, "eraser", calls(("erase", {})), says("erased"), extra=[erase])
     first = {"session": "talk", "idempotency_key": "k"}
     return [Job(agent, "question", first), Job(eraser, "erase it", {"session": "talk"})]
+
+
+@scenario(compared=False)
+def scheduled(world: World) -> list[Job]:
+    """A schedule starts runs one after the other, while workers die around the times that are due."""
+    an_agent(world, "watcher", calls(("look", {"at": "a"})), says("seen"))
+    return [
+        Job(an_agent(world, "scheduled", calls(("keep_watch", {})), says("done"), extra=[keep_watch]), "go")
+    ]
+
+
+@scenario(compared=False)
+def edited_schedule(world: World) -> list[Job]:
+    """People edit, pause, resume and trigger a schedule while its times come."""
+    an_agent(world, "watcher", calls(("look", {"at": "a"})), says("seen"))
+    agent = an_agent(
+        world, "edited_schedule", calls(("change_watch", {})), says("done"), extra=[change_watch]
+    )
+    return [Job(agent, "go")]
 
 
 @scenario

@@ -134,15 +134,24 @@ class Schedules:
             raise await self._not_found(name) from None
 
     async def _change(self, name: str, by: str, decide: Change) -> ScheduleRow:
-        """Load, decide, append; after a conflict, or an append without an answer, decide again (W1, W2)."""
+        """Load, decide, append; after a conflict, or an append without an answer, decide again (W1, W2).
+
+        That there is nothing to change, or nothing at all, is only said of the last state: a read may be stale.
+        """
         check_text("the name of the actor", by)
         subject, clock = self._subject(name), self._log.clock
         for attempt in range(DECISIONS_MAX):
             if attempt > 1:  # a read may be stale: give the replica time to catch up
                 await clock.sleep(STALE_READ_S)
             head, before = await read_schedule(self._log, subject)
-            after = decide(before, clock.now())
-            if after is None and before is not None:
+            missing, after = False, None
+            try:
+                after = decide(before, clock.now())
+            except _Missing:
+                missing = True
+            if after is None and await self._log.events.last_position(subject) == head.position:
+                if before is None or missing:
+                    raise _Missing
                 return _row(before)
             if after is not None:
                 with contextlib.suppress(Conflict, AppendUnsure):
