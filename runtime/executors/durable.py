@@ -50,10 +50,11 @@ class DurableExecutor:
             if submitted.start_at is not None:  # its timer takes the place of the wake-up
                 timer = start_timer(journal, len(turn.events))
                 stored = await journal.store(turn.events, epoch=0, extra=timer, append=append)
-            elif submitted.lane is None:
+            elif submitted.lane is None and not _may_be_the_last_try(submitted):
                 stored = await self._submit_pipelined(journal, turn.events, wakeup, append)
             else:
-                extra = await self._join(submitted.lane, wakeup)
+                lane = submitted.lane
+                extra = [WakeWrite(wakeup)] if lane is None else await self._join(lane, wakeup)
                 stored = await journal.store(turn.events, epoch=0, extra=extra, append=append)
             if stored:
                 return True
@@ -101,3 +102,11 @@ class DurableExecutor:
 
     async def aclose(self) -> None:
         """Do nothing: workers drive, so there is nothing to release."""
+
+
+def _may_be_the_last_try(submitted: Submitted) -> bool:
+    """Return whether nobody may repeat the submission: an edit makes the wake-up of its schedule moot (W37).
+
+    A run that was stored without its wake-up would then wait for ever.
+    """
+    return submitted.trigger is not None and submitted.trigger.kind == "cron"
