@@ -32,8 +32,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield opened
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Open the browser for one module: while it is open, playwright's loop runs in this thread, and no other can."""
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield launched
