@@ -144,13 +144,39 @@ RunStatus = Literal[
 TERMINAL_STATUSES = frozenset({"completed", "error", "cancelled"})
 
 
+Via = Literal["", "api", "console", "cli", "mcp", "a2a", "agui", "responses"]
+"""The door through which a person or another system acted; empty if it is not known."""
+
+
+class Actor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The author of an action: a name, the door, and the id of the request; all may be unknown."""
+
+    by: str = ""
+    via: Via = ""
+    request_id: str = ""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of the event that the action becomes."""
+        return {"by": self.by, "via": self.via, "request_id": self.request_id}
+
+
+NOBODY = Actor()
+
+
 class Status(EventFields, frozen=True, kw_only=True, tag="status"):
-    """The run changed its state. `running` and `waiting_for_tool` are read from other producers, never written."""
+    """The run changed its state. `running` and `waiting_for_tool` are read from other producers, never written.
+
+    `by`, `via` and `request_id` are those of the one who resumed it.
+    """
 
     type: ClassVar[Literal["status"]] = "status"
     status: RunStatus
     reason: str = ""
     message: str = ""
+    by: str = ""
+    via: Via = ""
+    request_id: str = ""
 
 
 class Step(EventFields, frozen=True, kw_only=True, tag="step"):
@@ -341,6 +367,8 @@ class ApprovalResolved(EventFields, frozen=True, kw_only=True, tag="approval_res
     note: str = ""
     token: str = ""
     always: bool = False
+    via: Via = ""
+    request_id: str = ""
 
 
 WaitKind = Literal["sleep", "signal", "callback"]
@@ -532,7 +560,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `key` names the occurrence for its sender, such as the id of a delivery. `due_at` is the time for which a schedule
     started the run, `fired_at` the time at which it did (Unix seconds). `request_id` and `traceparent` (W3C trace
-    context) are those of the request, and are handed down to child runs.
+    context) are those of the request, and are handed down to child runs. `by` and `via` tell who asked for it.
     """
 
     kind: TriggerKind
@@ -542,6 +570,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fired_at: float | None = None
     request_id: str = ""
     traceparent: str = ""
+    by: str = ""
+    via: Via = ""
     depth: int = 0
     """The number of hooks on the ends of runs, in a row, that led here."""
 
@@ -556,6 +586,10 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Trigger(
             kind="child", request_id=self.request_id, traceparent=self.traceparent, depth=self.depth
         )
+
+
+PROGRAM = Trigger(kind="api")
+"""What started a run whose submission does not say it: a program, which told nothing about itself."""
 
 
 class Submitted(EventFields, frozen=True, kw_only=True, tag="submitted"):
@@ -587,6 +621,7 @@ class Submitted(EventFields, frozen=True, kw_only=True, tag="submitted"):
     rules: int = 0
     """The version of the core's rules for this run, if a release has changed them; a fork keeps its original's."""
     trigger: Trigger | None = None
+    """What started it; null for `PROGRAM`, and for a run that was submitted before there were triggers."""
     start_at: float | None = None
     """The time before which the run does not start (Unix seconds): its first commit parks it."""
 
@@ -983,6 +1018,9 @@ class MessageQueued(EventFields, frozen=True, kw_only=True, tag="message_queued"
     type: ClassVar[Literal["message_queued"]] = "message_queued"
     content: str
     parts: list[Part] = []
+    by: str = ""
+    via: Via = ""
+    request_id: str = ""
 
 
 class SignalReceived(EventFields, frozen=True, kw_only=True, tag="signal_received"):
@@ -1013,6 +1051,8 @@ class PauseRequested(EventFields, frozen=True, kw_only=True, tag="pause_requeste
     type: ClassVar[Literal["pause_requested"]] = "pause_requested"
     by: str = ""
     withdrawn: bool = False
+    via: Via = ""
+    request_id: str = ""
 
 
 class CancelRequested(EventFields, frozen=True, kw_only=True, tag="cancel_requested"):
@@ -1021,6 +1061,8 @@ class CancelRequested(EventFields, frozen=True, kw_only=True, tag="cancel_reques
     type: ClassVar[Literal["cancel_requested"]] = "cancel_requested"
     reason: str = ""
     by: str = ""
+    via: Via = ""
+    request_id: str = ""
 
 
 class ApprovalRevoked(EventFields, frozen=True, kw_only=True, tag="approval_revoked"):
@@ -1104,6 +1146,9 @@ class LaneUpdated(EventFields, frozen=True, kw_only=True, tag="lane_updated"):
     dropped: list[str] = []
     purged: list[str] = []
     imported: list[str] = []
+    by: str = ""
+    via: Via = ""
+    request_id: str = ""
 
 
 class KeyRecorded(EventFields, frozen=True, kw_only=True, tag="key_recorded"):

@@ -42,6 +42,7 @@ VOLATILE = frozenset(
         # processes and actors
         "build",
         "by",
+        "via",
         "executor",
         "recorded_from",
         "span_id",

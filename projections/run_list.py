@@ -9,6 +9,7 @@ import msgspec
 
 from ..eventlog.commits import Recorded, tombstone_in
 from ..eventlog.events import (
+    PROGRAM,
     TERMINAL_STATUSES,
     ApprovalRequested,
     ApprovalResolved,
@@ -247,7 +248,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
                 parent=parent,
                 forked_from=event.fork.run if event.fork is not None else None,
                 forked_at=event.fork.revision if event.fork is not None else None,
-                trigger=event.trigger,
+                trigger=event.trigger or (PROGRAM if event.parent is None else None),
                 job_id="" if event.parent is not None else job_of(event, row.run_id),
             )
         case Claimed():

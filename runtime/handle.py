@@ -20,7 +20,7 @@ from ..eventlog.errors import (
     RunFinished,
     RunNotFound,
 )
-from ..eventlog.events import ApprovalResolved, DetailedEvent, StreamEvent, TokenUsage
+from ..eventlog.events import Actor, ApprovalResolved, DetailedEvent, StreamEvent, TokenUsage
 from ..eventlog.names import check_name
 from ..eventlog.ports import Log, Subject, WakeWrite, served
 from ..projections.call_texts import conversation
@@ -47,6 +47,7 @@ from .core.commands import (
     SendSignal,
 )
 from .core.decide import take
+from .core.submission import actor_of
 from .core.tool_refresh import check_removal
 from .core.turn import Turn
 from .core.waits import check_callback, check_signal
@@ -270,19 +271,20 @@ class RunHandle(Generic[OutputT]):
                 f"run {self.run_id} completed, but its output is not a valid {self._agent.output_type!r}: {error}"
             ) from None
 
-    async def cancel(self, reason: str = "", *, by: str = "") -> str:
+    async def cancel(self, reason: str = "", *, by: str | Actor = "") -> str:
         """Cancel the run and all runs below it; return cancelled, or already_completed, already_error, ..."""
         subject = await self._located()
         return await cancel_family(self._runtime.log, subject, reason, by)
 
-    async def inject(self, content: Content) -> None:
+    async def inject(self, content: Content, *, by: str | Actor = "") -> None:
         """Queue a message for the run's next step: a text, a `File`, or a list of both.
 
         Raises `RunFinished`, `UnsupportedByExecutor`, `ConfigError` for a run that has no steps of its own, and for a
         file that is over a limit of its agent, or that its model is known not to take.
         """
         journal = await self._journal()
-        command = await _message(self._runtime, journal, content)
+        message = await _message(self._runtime, journal, content)
+        command = msgspec.structs.replace(message, **actor_of(by).fields)
         await self._send(command, journal=journal, refuse_finished=True, feature="inject")
 
     async def refresh_tools(
@@ -342,11 +344,11 @@ class RunHandle(Generic[OutputT]):
         )
         return why(waiter, board)
 
-    async def pause(self, *, by: str = "") -> None:
+    async def pause(self, *, by: str | Actor = "") -> None:
         """Pause at the next step boundary. Raises `RunFinished`, `UnsupportedByExecutor`."""
-        await self._send(Pause(by), refuse_finished=True, feature="pause")
+        await self._send(Pause(**actor_of(by).fields), refuse_finished=True, feature="pause")
 
-    async def resume(self) -> None:
+    async def resume(self, *, by: str | Actor = "") -> None:
         """Continue after a manual pause, or one of reason policy (all models failed). Raises `RunFinished`.
 
         A run that a restore from a backup holds goes on with all runs below it.
@@ -354,8 +356,8 @@ class RunHandle(Generic[OutputT]):
         state = await self.state()
         for child in state.open_children if state.held_at is not None else ():
             with contextlib.suppress(RunNotFound, RunFinished):  # it was announced only, or is over
-                await RunHandle(self._runtime, child, None, None).resume()
-        await self._send(Resume(), refuse_finished=True)
+                await RunHandle(self._runtime, child, None, None).resume(by=by)
+        await self._send(Resume(**actor_of(by).fields), refuse_finished=True)
 
     async def resolve(
         self,
@@ -366,7 +368,7 @@ class RunHandle(Generic[OutputT]):
         outcome: CallOutcome | None = None,
         result: Any = None,
         *,
-        by: str = "",
+        by: str | Actor = "",
         always: bool = False,
     ) -> ApprovalResolved:
         """Answer an approval of the run or of one below it; return the stored answer. Raises `ApprovalError`.
@@ -386,8 +388,8 @@ class RunHandle(Generic[OutputT]):
             arguments=given_arguments(arguments),
             outcome=outcome,
             result=given_json(result),
-            by=by,
             always=always,
+            **actor_of(by).fields,
         )
         return await self._answer(answer)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, TypedDict
 
 from ..eventlog.errors import ConfigError
-from ..eventlog.events import Trigger
+from ..eventlog.events import Actor, Trigger
 from .agents.config import BudgetsConfig
 from .agents.tables import BudgetsTable, SettingsTable
 from .ports.settings import ModelSettings
@@ -27,6 +27,7 @@ class RunOptions(TypedDict, total=False):
     `run_id` chooses the run's id. `idempotency_key` names the submission: submitting it again returns the same run.
     `at` is the time at which it starts, an aware datetime: until then it is only stored. Not in a session.
     `trigger` says what started the run (default: `Trigger(kind="api")`), with the ids of the request behind it.
+    `by` is the one who starts it: a name, or an `Actor`.
     """
 
     executor: str
@@ -44,6 +45,7 @@ class RunOptions(TypedDict, total=False):
     tools: Sequence[str] | None
     budgets: BudgetsTable | BudgetsConfig | None
     trigger: Trigger | None
+    by: str | Actor
     at: datetime | None
 
 

@@ -10,6 +10,8 @@ import msgspec
 from ..eventlog.commits import decode
 from ..eventlog.errors import ConfigError, RunNotFound
 from ..eventlog.events import (
+    PROGRAM,
+    Actor,
     CancelRequested,
     Claimed,
     Error,
@@ -30,6 +32,7 @@ from ..eventlog.events import (
 from ..projections.run_list import job_of
 from ..projections.run_state import RunState
 from .core.rules import RULES_NOW
+from .core.submission import with_actor
 from .journal.keys import key_of_retry, run_of_key
 
 if TYPE_CHECKING:
@@ -69,8 +72,10 @@ def check_retryable(state: RunState) -> Submitted:
 
 def trigger_of(submitted: Submitted, run: str) -> Trigger:
     """Return the trigger of a retry: it names the job, and keeps what the first trigger was about."""
-    before = submitted.trigger or Trigger(kind="api")
-    return msgspec.structs.replace(before, kind="retry", key=job_of(submitted, run), fired_at=None)
+    before = submitted.trigger or PROGRAM
+    return msgspec.structs.replace(
+        before, kind="retry", key=job_of(submitted, run), fired_at=None, by="", via=""
+    )
 
 
 def again(submitted: Submitted, run: str, number: int, executor: str) -> Submitted:
@@ -135,6 +140,7 @@ class Retrier(Protocol):
         agent: Runnable[Any] | None = None,
         fork_id: str | None = None,
         trigger: Trigger | None = None,
+        by: str | Actor = "",
     ) -> RunHandle[Any]:
         """Start a fork."""
         ...
@@ -148,9 +154,15 @@ class Retrying:
     """A run that is retried by a runtime."""
 
     def __init__(
-        self, runtime: Retrier, submit: Submit, run_id: str, executor: str | None, agent: Runnable[Any] | None
+        self,
+        runtime: Retrier,
+        submit: Submit,
+        run_id: str,
+        executor: str | None,
+        agent: Runnable[Any] | None,
+        actor: Actor,
     ) -> None:
-        self._submit = submit
+        self._submit, self._actor = submit, actor
         self._runtime, self._run_id, self._executor, self._agent = runtime, run_id, executor, agent
 
     async def retry(self, *, from_failure: bool, number: int | None) -> RunHandle[Any]:
@@ -164,6 +176,7 @@ class Retrying:
         if from_failure:
             return await self._fork(state.run, submitted, chosen, executor)
         wish = again(submitted, state.run, chosen, executor)
+        wish = msgspec.structs.replace(wish, trigger=with_actor(wish.trigger, self._actor))
         return await self._submit(wish, self._agent)
 
     async def _next(self, run: str, *, from_failure: bool) -> int:
@@ -197,6 +210,7 @@ class Retrying:
             agent=self._agent,
             fork_id=_fork_id(run, number),
             trigger=trigger_of(submitted, run),
+            by=self._actor,
         )
 
 

@@ -19,7 +19,16 @@ from ..eventlog.errors import (
     RunConflict,
     RunNotFound,
 )
-from ..eventlog.events import DetailedEvent, ForkTools, Observable, StreamEvent, Submitted, Trigger
+from ..eventlog.events import (
+    PROGRAM,
+    Actor,
+    DetailedEvent,
+    ForkTools,
+    Observable,
+    StreamEvent,
+    Submitted,
+    Trigger,
+)
 from ..eventlog.names import (
     check_name,
     run_subject,
@@ -40,7 +49,7 @@ from .burying.options import EraseOptions, erase
 from .core.answers import given_arguments, given_json
 from .core.commands import AnswerCallback, Resolve
 from .core.rules import rules_of
-from .core.submission import submitted_event
+from .core.submission import actor_of, submitted_event, with_actor
 from .driving.host import Host, build_setting, public_url_setting
 from .driving.namespace import NamespacePolicy, project_limits
 from .executors.installed import executor_factory
@@ -279,7 +288,7 @@ class Runtime(Generic[DepsT_co]):
             idempotency_key=options.get("idempotency_key"),
             policy=await self.policy.of_run(self.registry.reachable(asked)),
             overrides=overrides,
-            trigger=options.get("trigger") or Trigger(kind="api"),
+            trigger=with_actor(options.get("trigger"), options.get("by", "")),
             start_at=start_time(options.get("at"), self.log.clock.now()),
         )
         self._check_memory(submitted, chosen)
@@ -328,6 +337,7 @@ class Runtime(Generic[DepsT_co]):
         number: int | None = None,
         executor: str | None = None,
         agent: Runnable[OutputT, DepsT_co] | None = None,
+        by: str | Actor = "",
     ) -> RunHandle[OutputT]:
         """Start a new run of the same job, with the configuration and the input that the run was submitted with.
 
@@ -339,7 +349,7 @@ class Runtime(Generic[DepsT_co]):
         Raises `RunNotFound`, `ConfigError` for a run that is not over, belongs to another or is a fork,
         `NotRegistered`, `UnsupportedByExecutor`, `LogUnavailable`.
         """
-        retrying = Retrying(self, self._resubmit, run_id, executor, agent)
+        retrying = Retrying(self, self._resubmit, run_id, executor, agent, actor_of(by))
         return await retrying.retry(from_failure=from_failure, number=number)
 
     async def plan_rollback(self, run_id: str, *, from_step: str | None = None, by: str = "") -> RollbackPlan:
@@ -411,6 +421,7 @@ class Runtime(Generic[DepsT_co]):
         fork_id: str | None = None,
         archive: StoredRuns | None = None,
         trigger: Trigger | None = None,
+        by: str | Actor = "",
     ) -> RunHandle[OutputT]:
         """Start a new root run that shares the history of a run up to revision `at` and goes on live from there.
 
@@ -422,8 +433,8 @@ class Runtime(Generic[DepsT_co]):
         pure; `replay` uses the result that the run has after `at` for the same tool and arguments, each once, and
         requests an approval for the others. Approvals given after `at`, or to a call without its result there, do not
         count. `agent`: one that is not registered. The same `fork_id` with the same options is the same fork.
-        `archive`: the source of the run (`foldlog.replay.read_archive`), if it is not in this log. `trigger` as for
-        `start`.
+        `archive`: the source of the run (`foldlog.replay.read_archive`), if it is not in this log. `trigger` and
+        `by` as for `start`.
 
         Raises `RunNotFound`, `ConfigError`, which names everything that is missing here, `RunConflict`,
         `UnsupportedByExecutor`, `NotRegistered`, `PayloadTooLarge`, `LogUnavailable`.
@@ -431,7 +442,7 @@ class Runtime(Generic[DepsT_co]):
         chosen = self.executor(executor)
         archive = archive or await self._copy_of(run_id)
         origin = await self._origin(run_id, at, archive)
-        cause = trigger or Trigger(kind="api")
+        cause = with_actor(trigger, by) or PROGRAM
         options = ForkOptions(model=model, tools=tools, executor=executor, trigger=cause)
         options, content = with_content(options, origin, self.registry, input)
         submitted = submission(origin, options)
@@ -559,7 +570,7 @@ class Runtime(Generic[DepsT_co]):
         outcome: CallOutcome | None = None,
         result: Any = None,
         *,
-        by: str = "",
+        by: str | Actor = "",
     ) -> RunHandle[str]:
         """Answer the approval that a resume token names, as `RunHandle.resolve` does; returns its run.
 
@@ -574,7 +585,7 @@ class Runtime(Generic[DepsT_co]):
             arguments=given_arguments(arguments),
             outcome=outcome,
             result=given_json(result),
-            by=by,
+            **actor_of(by).fields,
             token=place.sha256,
         )
         await run._answer(answer)  # noqa: SLF001
@@ -626,9 +637,11 @@ class Runtime(Generic[DepsT_co]):
         """Return the messages of a session's finished runs; of one lane. Raises `LogCorrupted`, `LogUnavailable`."""
         return await session_history(self.log, session, lane)
 
-    async def drop_last_user_turns(self, session: str, turns: int, lane: str | None = None) -> int:
+    async def drop_last_user_turns(
+        self, session: str, turns: int, lane: str | None = None, *, by: str | Actor = ""
+    ) -> int:
         """Remove the last turns from a session's history; return how many. Raises `SessionBusy`, `ConfigError`."""
-        return await drop_last_turns(self.log, session, turns, lane)
+        return await drop_last_turns(self.log, session, turns, lane, actor_of(by))
 
     @property
     def schedules(self) -> Schedules:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...eventlog.events import (
+    PROGRAM,
     ApprovalRequested,
     ApprovalResolved,
     Claimed,
@@ -37,7 +38,6 @@ from ...eventlog.events import (
     ToolAttemptFailed,
     ToolCall,
     ToolResult,
-    Trigger,
     Usage,
     WaitEnded,
     WaitStarted,
@@ -173,7 +173,7 @@ class SpanFold(msgspec.Struct, kw_only=True):
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     def _submitted(self, event: Submitted) -> None:
-        trigger = event.trigger or Trigger(kind="api")
+        trigger = event.trigger or PROGRAM
         given = _TRACEPARENT.fullmatch(trigger.traceparent)
         trace_id = given[1] if given else trace_id_of(event.root_id)
         parent = event.parent

@@ -8,11 +8,13 @@ the core to decide them again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from ...eventlog.events import (
     QUESTION,
+    Actor,
     ApprovalRequested,
     ApprovalResolved,
     ApprovalRevoked,
@@ -231,11 +233,11 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
         case TimerFired():
             return TimerDue(event.timer_id)
         case MessageQueued():
-            return Inject(event.content, tuple(event.parts))
+            return Inject(event.content, tuple(event.parts), **_actor(event))
         case PauseRequested():
-            return Resume() if event.withdrawn else Pause(event.by)
+            return (Resume if event.withdrawn else Pause)(**_actor(event))
         case Status(status="resumed", reason="manual" | "policy" | "takeover"):
-            return Resume()
+            return Resume(**_actor(event))
         case CancelRequested() | ApprovalRevoked() | Error():
             return _ended(events)
         case Status(status="cancelled") if state.cancelling:
@@ -562,10 +564,16 @@ def _resolved(event: ApprovalResolved) -> Command:
         arguments=event.arguments,
         outcome=event.outcome,
         result=event.result,
-        by=event.by,
         token=event.token,
         always=event.always,
+        **_actor(event),
     )
+
+
+def _actor(
+    event: MessageQueued | PauseRequested | Status | CancelRequested | ApprovalResolved,
+) -> dict[str, Any]:
+    return Actor(by=event.by, via=event.via, request_id=event.request_id).fields
 
 
 def _ended(events: Sequence[Event]) -> Command | Failed | None:
@@ -573,7 +581,7 @@ def _ended(events: Sequence[Event]) -> Command | Failed | None:
     end = rest[0] if rest else None
     match end:
         case CancelRequested():
-            return Cancel(end.reason, end.by) if rest[1:] else Fence(end.reason, end.by)
+            return (Cancel if rest[1:] else Fence)(end.reason, **_actor(end))
         case Error() if end.error_type in EXECUTOR_FAILURES:
             return Failed(end)
         case Error(error_type="timeout"):

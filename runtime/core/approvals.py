@@ -107,7 +107,7 @@ def resolve(turn: Turn, answer: Resolve) -> None:
             arguments=answer.arguments,
             outcome=outcome_of(approval, answer),
             result=answer.result,
-            by=answer.by,
+            **answer.fields,
             note=answer.note,
             token=answer.token,
             always=answer.always,

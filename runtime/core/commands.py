@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...eventlog.events import (
+    Actor,
     ChildReturned,
     Event,
     FinishReason,
@@ -306,21 +307,19 @@ class Expired(msgspec.Struct, frozen=True, kw_only=True):
     step: int
 
 
-class Cancel(msgspec.Struct, frozen=True):
+class Cancel(Actor, frozen=True):
     """Cancel the run at once."""
 
     reason: str = ""
-    by: str = ""
 
 
-class Fence(msgspec.Struct, frozen=True):
+class Fence(Actor, frozen=True):
     """Stop all activity in the run; it is cancelled once all runs below it are."""
 
     reason: str = ""
-    by: str = ""
 
 
-class Inject(msgspec.Struct, frozen=True):
+class Inject(Actor, frozen=True):
     """Queue a message for the next step; `parts` is its whole content if it is more than one text."""
 
     content: str
@@ -335,17 +334,15 @@ class RefreshTools(msgspec.Struct, frozen=True):
     by: str = ""
 
 
-class Pause(msgspec.Struct, frozen=True):
+class Pause(Actor, frozen=True):
     """Pause at the next step boundary."""
 
-    by: str = ""
 
-
-class Resume(msgspec.Struct, frozen=True):
+class Resume(Actor, frozen=True):
     """Continue after a manual pause, or a pause that the configuration requested."""
 
 
-class Resolve(msgspec.Struct, frozen=True, kw_only=True):
+class Resolve(Actor, frozen=True, kw_only=True):
     """Answer an approval."""
 
     approval_id: str
@@ -354,7 +351,6 @@ class Resolve(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any] | None = None
     outcome: Literal["retry", "succeeded", "failed"] | None = None
     result: Any = None
-    by: str = ""
     token: str = ""
     """The SHA-256 (hex) of the resume token that authorizes the answer; empty for a caller who needs none."""
     always: bool = False

@@ -213,21 +213,21 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
         case Expired():
             timeouts.expired(turn, command.scope, command.step)
         case Cancel():
-            turn.cancel(command.reason, command.by)
+            turn.cancel(command.reason, command)
         case Fence():
-            turn.fence(command.reason, command.by)
+            turn.fence(command.reason, command)
         case Inject():
-            turn.add(MessageQueued(content=command.content, parts=list(command.parts)))
+            turn.add(MessageQueued(content=command.content, parts=list(command.parts), **command.fields))
         case RefreshTools():
             tool_refresh.requested(turn, command)
         case Pause():
             if not state.pause_requested and state.paused != "manual":
-                turn.add(PauseRequested(by=command.by))
+                turn.add(PauseRequested(**command.fields))
         case Resume():
             if state.paused in {"manual", "policy", "takeover"}:
-                turn.add(Status(status="resumed", reason=state.paused))
+                turn.add(Status(status="resumed", reason=state.paused, **command.fields))
             elif state.pause_requested:
-                turn.add(PauseRequested(withdrawn=True))
+                turn.add(PauseRequested(withdrawn=True, **command.fields))
         case Resolve():
             approvals.resolve(turn, command)
         case IssueToken():

@@ -10,7 +10,18 @@ from typing import Any, get_args
 import msgspec
 
 from ...eventlog.errors import ConfigError, PayloadTooLarge
-from ...eventlog.events import ParentLink, Parked, Status, StoredEvent, Submitted, Trigger, TriggerKind
+from ...eventlog.events import (
+    PROGRAM,
+    Actor,
+    ParentLink,
+    Parked,
+    Status,
+    StoredEvent,
+    Submitted,
+    Trigger,
+    TriggerKind,
+    Via,
+)
 from ...eventlog.names import check_name
 from ...eventlog.parts import Part, TextPart, files_of
 from ...eventlog.ports import COMMIT_BYTES_MAX
@@ -157,7 +168,7 @@ def check_trigger(trigger: object) -> None:
     kinds = get_args(TriggerKind)
     if trigger.kind not in kinds:
         raise ConfigError(f"the trigger's kind must be one of {', '.join(kinds)}, not {trigger.kind!r}")
-    for name in ("name", "key", "request_id", "traceparent"):
+    for name in ("name", "key", "request_id", "traceparent", "by"):
         text = getattr(trigger, name)
         check_text(f"the trigger's {name}", text)
         if len(text) > TRIGGER_TEXT_MAX or not text.isprintable():
@@ -166,6 +177,32 @@ def check_trigger(trigger: object) -> None:
             )
     if trigger.traceparent and not TRACEPARENT.fullmatch(trigger.traceparent):
         raise ConfigError(f"{trigger.traceparent!r} is not a traceparent: 00-<32 hex>-<16 hex>-<2 hex>")
+
+
+def actor_of(by: object) -> Actor:
+    """Return the author of an action, given by name or with more. Raises `ConfigError` for what cannot be stored."""
+    actor = by if isinstance(by, Actor) else Actor(by=by)  # type: ignore[arg-type] # checked below
+    check_text("the name of the actor (by)", actor.by)
+    check_text("the actor's request_id", actor.request_id)
+    if actor.via not in get_args(Via):
+        doors = ", ".join(filter(None, get_args(Via)))
+        raise ConfigError(f"the actor's via must be one of {doors}, not {actor.via!r:.40}")
+    if max(len(actor.by), len(actor.request_id)) > TRIGGER_TEXT_MAX:
+        raise ConfigError(f"an actor's name and request_id have at most {TRIGGER_TEXT_MAX} characters")
+    return actor
+
+
+def with_actor(trigger: Trigger | None, by: object) -> Trigger | None:
+    """Return what started a run, with its actor; null for a program that says nothing, which stores nothing."""
+    actor, found = actor_of(by), trigger or PROGRAM
+    check_trigger(found)
+    found = msgspec.structs.replace(
+        found,
+        by=actor.by or found.by,
+        via="" if actor.via == found.kind else actor.via or found.via,
+        request_id=found.request_id or actor.request_id,
+    )
+    return None if found == PROGRAM else found
 
 
 def check_text(what: str, value: object) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ...eventlog.events import (
+    NOBODY,
+    Actor,
     ApprovalRevoked,
     CancelRequested,
     Error,
@@ -38,15 +40,15 @@ class Turn:
         """End a swarm or loop as completed."""
         self.add(OutputMade(output=output), Status(status="completed"))
 
-    def fence(self, reason: str, by: str = "") -> None:
+    def fence(self, reason: str, actor: Actor = NOBODY) -> None:
         """Request the end as cancelled, which alone may follow; pending approvals become void in the same commit."""
         self._revoke_approvals()
-        self.add(CancelRequested(reason=reason, by=by))
+        self.add(CancelRequested(reason=reason, **actor.fields))
 
-    def cancel(self, reason: str, by: str = "") -> None:
+    def cancel(self, reason: str, actor: Actor = NOBODY) -> None:
         """End the run as cancelled; the reason of its fence wins, if it has one."""
         if not self.state.cancelling:
-            self.fence(reason, by)
+            self.fence(reason, actor)
         self.add(Status(status="cancelled", reason=self.state.cancel_reason or ""))
 
     def fail(self, error_type: str, message: str, *, recoverable: bool, step: int | None) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from ...eventlog.commits import Chain
 from ...eventlog.errors import ConfigError, RunNotFound
-from ...eventlog.events import ForkLink, ForkTools, Submitted, Trigger
+from ...eventlog.events import PROGRAM, ForkLink, ForkTools, Submitted, Trigger
 from ...eventlog.offload import restore
 from ...eventlog.parts import Part
 from ...eventlog.ports import Artifacts, FamilyArtifacts, Log, Selector, Stored, Subject
@@ -73,7 +73,7 @@ class ForkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The whole input, if it is more than one text."""
     tools: ForkTools = "ask"
     executor: str = "local"
-    trigger: Trigger = Trigger(kind="api")
+    trigger: Trigger = PROGRAM
 
 
 async def read_origin(log: Log, subject: Subject, at: int) -> Origin:
@@ -213,12 +213,12 @@ def with_content(
     return msgspec.structs.replace(options, input=given.text, parts=given.parts), given
 
 
-def _trigger(before: Submitted, given: Trigger) -> Trigger:
+def _trigger(before: Submitted, given: Trigger) -> Trigger | None:
     """Return the fork's trigger; a request that is not named is the original's."""
     check_trigger(given)
-    if given.request_id or before.trigger is None:
-        return given
-    return msgspec.structs.replace(given, request_id=before.trigger.request_id)
+    if before.trigger is not None and not given.request_id:
+        given = msgspec.structs.replace(given, request_id=before.trigger.request_id)
+    return None if given == PROGRAM else given
 
 
 def _check_options(origin: Origin, options: ForkOptions) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from ...eventlog.commits import Chain
 from ...eventlog.errors import AppendUnsure, Conflict, LogUnavailable, RunNotFound
+from ...eventlog.events import Actor
 from ...eventlog.ports import Log, Subject, Wakeup, WakeWrite, Write
 from ..core.commands import Claim
 from ..core.decide import take
-from ..core.submission import check_text
+from ..core.submission import actor_of, check_text
 from ..core.turn import Turn
 from .journal import DECISIONS_MAX, Journal
 from .lanes import hand_lane_on
@@ -24,7 +25,7 @@ CANCELLER_S = 3.0
 """The time that a process finding a run being cancelled gives the canceller to finish."""
 
 
-async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -> str:
+async def cancel_family(log: Log, subject: Subject, reason: str, by: str | Actor = "") -> str:
     """Cancel a run and every open run below it, and return the status that the run was found in.
 
     The result is one of cancelled, already_completed, already_error, already_cancelled. No worker has to be alive. A
@@ -34,7 +35,7 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
     for the run completes the cancel. Raises `RunNotFound`, `ConfigError`, `LogUnavailable`.
     """
     check_text("the reason of a cancel", reason)
-    check_text("the name of the canceller", by)
+    actor = actor_of(by)
     append, at_once = log.clock.new_id(), True
     for conflicts in range(DECISIONS_MAX):
         if conflicts > 1:  # reads may be stale: give the replica time to catch up
@@ -47,7 +48,7 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
             return "cancelled" if mine else f"already_{named.state.terminal.status}"
         at_once = at_once and len(named.state.open_children) < BATCH_RUNS_MAX.get()
         if named.state.open_children and not at_once:
-            await _fence(named, reason, by, append)
+            await _fence(named, reason, actor, append)
         journals = await open_family(named, named.relative)
         members = open_from(journals, subject.id)
         if not named.state.cancelling and len(members) > BATCH_RUNS_MAX.get():
@@ -57,7 +58,7 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str = "") -
             await _claim_top_down(log, members)
             if any(member.state.over for member in members):  # the claim has read newer commits
                 continue
-        if members and await _cancel_all(log, journals, members, reason, by, append):
+        if members and await _cancel_all(log, journals, members, reason, actor, append):
             return "cancelled"
         at_once = False
     raise LogUnavailable(f"run {subject.id} changes faster than it can be cancelled; try again")
@@ -76,13 +77,13 @@ async def see_cancel_through(journal: Journal) -> None:
         await journal.follow_until(lambda state: state.over)
 
 
-async def _fence(journal: Journal, reason: str, by: str, append: str) -> None:
+async def _fence(journal: Journal, reason: str, actor: Actor, append: str) -> None:
     """Store the request to cancel, with a wake-up for the worker that completes it if the canceller dies."""
     for _ in range(DECISIONS_MAX):
         if journal.state.closed:
             return
         turn = Turn(journal.state, journal.rules, journal.log.clock.now())
-        turn.fence(reason, by)
+        turn.fence(reason, actor)
         wakeup = wakeup_for(journal, cause=journal.state.head.rev + len(turn.events))
         if await journal.store(turn.events, epoch=0, extra=[WakeWrite(wakeup)], append=append):
             return
@@ -101,7 +102,7 @@ async def _claim_top_down(log: Log, members: Sequence[Journal]) -> None:
 
 
 async def _cancel_all(
-    log: Log, journals: dict[str, Journal], members: Sequence[Journal], reason: str, by: str, append: str
+    log: Log, journals: dict[str, Journal], members: Sequence[Journal], reason: str, actor: Actor, append: str
 ) -> bool:
     """Append the atomic batches, children first, each run under its own condition. False: a conflict; enumerate again.
 
@@ -111,9 +112,9 @@ async def _cancel_all(
     last = members[-1]
     fenced = last.state.cancelling
     if fenced:
-        reason, by = last.state.cancel_reason or "", last.state.cancel_by
+        reason, actor = last.state.cancel_reason or "", Actor(by=last.state.cancel_by)
     own = None if fenced else append
-    *first, writes = in_batches([journal.cancel_write(reason, by, own) for journal in members])
+    *first, writes = in_batches([journal.cancel_write(reason, actor, own) for journal in members])
     submitted = last.state.submitted
     if submitted is not None and submitted.lane is not None:
         writes += await hand_lane_on(log, submitted.lane, last.subject.id)

@@ -43,6 +43,8 @@ from ...eventlog.commits import (
 )
 from ...eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable, PayloadTooLarge
 from ...eventlog.events import (
+    NOBODY,
+    Actor,
     ChildFinished,
     Claimed,
     Custom,
@@ -351,10 +353,10 @@ class Journal:
         ends = bool(events) and is_terminal(events[-1])
         return Writing(CommitWrite(self.subject, At(state.head.position), data, ends), commit, digest)
 
-    def cancel_write(self, reason: str, by: str = "", append: str | None = None) -> CommitWrite:
+    def cancel_write(self, reason: str, actor: Actor = NOBODY, append: str | None = None) -> CommitWrite:
         """Return the write that cancels the run at its known head."""
         turn = Turn(self.state, self.rules, self.log.clock.now())
-        turn.cancel(reason, by)
+        turn.cancel(reason, actor)
         return self.write(turn.events, epoch=0, append=append).write
 
     async def relative(self, run: str, *, at_once: bool = False) -> Journal:

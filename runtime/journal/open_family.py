@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Protocol, TypeVar
 
+from ...eventlog.events import NOBODY, Actor
 from ...eventlog.ports import CommitWrite, Write
 from ...projections.run_state import RunState
 
@@ -22,7 +23,7 @@ class Member(Protocol):
         """The folded run."""
         ...
 
-    def cancel_write(self, reason: str, by: str = "", append: str | None = None) -> CommitWrite:
+    def cancel_write(self, reason: str, actor: Actor = NOBODY, append: str | None = None) -> CommitWrite:
         """Return the write that cancels the run at its known head."""
         ...
 

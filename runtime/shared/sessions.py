@@ -14,7 +14,7 @@ import msgspec
 
 from ...eventlog.commits import ORIGIN, Chain, Head, head_of
 from ...eventlog.errors import AppendUnsure, ConfigError, Conflict, LogUnavailable, RunGone, SessionBusy
-from ...eventlog.events import LaneEntry, LaneUpdated
+from ...eventlog.events import NOBODY, Actor, LaneEntry, LaneUpdated
 from ...eventlog.names import lane_subject, run_subject
 from ...eventlog.ports import CommitWrite, Log, Subject
 from ...projections.history import History, PastTurn, TurnState, fold_turn
@@ -78,7 +78,9 @@ async def runs_before(log: Log, state: RunState) -> tuple[str, ...]:
     return tuple(runs[: runs.index(state.run)]) if state.run in runs else ()
 
 
-async def drop_last_turns(log: Log, session: str, turns: int, lane_name: str | None = None) -> int:
+async def drop_last_turns(
+    log: Log, session: str, turns: int, lane_name: str | None = None, actor: Actor = NOBODY
+) -> int:
     """Remove the last turns from the session's history, in one event of its lane; return how many were removed.
 
     Runs and their logs stay unchanged. Raises `SessionBusy` while a run of the session is open, `ConfigError` for a
@@ -103,7 +105,7 @@ async def drop_last_turns(log: Log, session: str, turns: int, lane_name: str | N
         last = await _last_turns(log, lane, turns, lambda _: True)
         if not last:
             return 0
-        event = LaneUpdated(queue=[], dropped=[turn.run for turn in last])
+        event = LaneUpdated(queue=[], dropped=[turn.run for turn in last], **actor.fields)
         with contextlib.suppress(Conflict, AppendUnsure):
             await log.events.append(lane.write(log, event, append))
             return len(last)

@@ -68,7 +68,7 @@ async def test_a_run_without_a_trigger_was_started_by_the_api(place: Place, scri
     await run.result(timeout_s=30)
     submitted = (await run.state()).submitted
     assert submitted is not None
-    assert submitted.trigger == Trigger(kind="api")
+    assert submitted.trigger is None
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ..actors import operator, user_name
 from ..exits import OK
 from ..json_options import json_option
 from ..options import Json
@@ -99,7 +100,7 @@ def approve(  # noqa: PLR0913 - its options
         "decision": "approved",
         "note": note,
         "outcome": outcome,
-        "by": by or user_name(),
+        "by": operator(by),
     }
     answer["arguments"] = json_option("--arguments", arguments, an_object=True)
     answer["result"] = json_option("--result", result, an_object=False)
@@ -114,7 +115,7 @@ def reject(
     """Reject; the run continues without the call. The model is informed."""
     from ..loops import run_async
 
-    answer = {"decision": "rejected", "note": note, "by": by or user_name()}
+    answer = {"decision": "rejected", "note": note, "by": operator(by)}
     return run_async(_answer(settings_of(context), approval, token, answer))
 
 
@@ -144,16 +145,6 @@ def revoke(
     from ..loops import run_async
 
     return run_async(_revoke(settings_of(context), approval, by or user_name()))
-
-
-def user_name() -> str:
-    """Return the name of the user of this machine, the actor of its commands; empty if it has none."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
 
 
 def _given_token(approval_id: str | None, token: str | None) -> str | None:
@@ -191,7 +182,7 @@ async def _answer(
         executor = runtime.known_executor(state.submitted.executor) if state.submitted is not None else None
     screen = Screen(settings)
     stands = state.approvals[approval_id].resolution
-    first = f", already by {stands.by}" if stands is not None and stands.by != answer["by"] else ""
+    first = f", already by {stands.by}" if stands is not None and stands.by != answer["by"].by else ""
     screen.tell(f"{answer['decision']}: {approval_id} of run {run.run_id}{first}")
     if executor is not None and executor.runs_in == "process" and not state.over:
         drive = settings.command("runs", "drive", names=(run.run_id, "MODULE:REGISTRY"))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from ..actors import operator
 from ..exits import NO, OK
 from ..options import Detailed, Files
 from ..settings import Settings, settings_of
@@ -189,6 +190,7 @@ async def _fork(
             executor=executor,
             archive=origin.archive,
             trigger=Trigger(kind="cli"),
+            by=operator(),
         )
         if runs_in == "process":
             how = dataclasses.replace(how, cancels=True, drives=target.path)

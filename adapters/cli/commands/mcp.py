@@ -27,9 +27,9 @@ def serve(
 
     Over HTTP `foldlog serve --protocols mcp` does it.
     """
+    from ..actors import user_name
     from ..loading import check_executor
     from ..loops import run_async
-    from .approvals import user_name
 
     check_executor(executor)
     return run_async(_serve(settings_of(context), path, executor, by or user_name()))

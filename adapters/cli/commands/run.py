@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from ..actors import operator
 from ..exits import OK
 from ..json_options import messages_option, metadata_option, settings_option
 from ..options import AgentName, Detailed, Files, JsonLines
@@ -150,7 +151,7 @@ async def _run(settings: Settings, source: Source, given: list[str], how: Watch,
             raise typer.BadParameter(
                 "workers cannot reach a log in the memory of this process: choose another --server, or --executor local"
             )
-        options["trigger"] = Trigger(kind="cli")
+        options["trigger"], options["by"] = Trigger(kind="cli"), operator()
         now = runtime.log.clock.now()
         options["at"] = later = None if options["at"] is None else coming_time(options["at"], now)
         run = await runtime.start(agent, content, **options)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import bulk as bulk_options
+from ..actors import operator, user_name
 from ..exits import NO, OK
 from ..options import Detailed, Files, Json, JsonLines
 from ..settings import Settings, settings_of
@@ -17,6 +18,7 @@ from .prompts import prompt
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from ....eventlog.events import Actor
     from ....projections.family_totals import FamilyTotals
     from ....projections.operating.why import Why
     from ....projections.pending import Pending, PendingCall
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show, stream and steer runs.")
 SomeRun = Annotated[str | None, typer.Argument(metavar="RUN", help="A run; or select runs by options.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the selected runs.")]
-By = Annotated[str, typer.Option(metavar="NAME", help="Name to record.")]
+By = Annotated[str, typer.Option(metavar="NAME", help="Name to record; default: your user name.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or a unique prefix or suffix of it.")]
 
 
@@ -173,13 +175,16 @@ def inject(
     message: Annotated[str, typer.Argument(metavar="MESSAGE", help="Text of the message.")],
     *,
     file: Files = None,
+    by: By = "",
 ) -> int:
     """Queue a message for a run's next step."""
     from ..files import with_files
     from ..loops import run_async
 
     content = with_files(message, file or ())
-    return run_async(_tell(settings_of(context), run, "inject", "queued for the next step", content))
+    return run_async(
+        _tell(settings_of(context), run, "inject", "queued for the next step", content, by=operator(by))
+    )
 
 
 @app.command()
@@ -224,7 +229,7 @@ async def _answer_callback(settings: Settings, token: str, data: object, by: str
     from ..output.terminal import Screen
 
     async with opened(settings) as runtime:
-        sent = await runtime.answer_callback(token, data, by=by)
+        sent = await runtime.answer_callback(token, data, by=by or user_name())
     Screen(settings).tell(
         "the callback is answered" if sent.is_new else "the callback is answered, as before"
     )
@@ -237,7 +242,7 @@ async def _signal(settings: Settings, run_id: str, name: str, data: object, key:
 
     async with opened(settings) as runtime:
         run_id = await run_named(runtime, run_id)
-        sent = await runtime.get_run(run_id).signal(name, data, key=key, by=by)
+        sent = await runtime.get_run(run_id).signal(name, data, key=key, by=by or user_name())
     known = "" if sent.is_new else ", as before"
     Screen(settings).tell(f"run {run_id}: signal {sent.number} is stored{known}")
     return OK
@@ -248,7 +253,7 @@ def pause(context: typer.Context, run: RunId, *, by: By = "") -> int:
     """Pause a run at its next step."""
     from ..loops import run_async
 
-    return run_async(_tell(settings_of(context), run, "pause", "pauses at its next step", by=by))
+    return run_async(_tell(settings_of(context), run, "pause", "pauses at its next step", by=operator(by)))
 
 
 @app.command()
@@ -260,6 +265,7 @@ def resume(
     *,
     filters: listing.Filters,
     bulk: bulk_options.Bulk,
+    by: By = "",
 ) -> int:
     """Resume a paused run, or those that options select.
 
@@ -268,7 +274,7 @@ def resume(
     from ..loops import run_async
     from .steering import resume_runs
 
-    return run_async(resume_runs(settings_of(context), run, filters, bulk))
+    return run_async(resume_runs(settings_of(context), run, filters, bulk, by))
 
 
 @app.command()
@@ -442,6 +448,8 @@ def _document(state: RunState, rows: list[Row]) -> dict[str, Any]:
 
     import msgspec
 
+    from ....eventlog.events import PROGRAM
+
     submitted, error = state.submitted, state.error
     return {
         "run_id": state.run,
@@ -454,7 +462,7 @@ def _document(state: RunState, rows: list[Row]) -> dict[str, Any]:
         "session": submitted.session if submitted is not None else None,
         "user": submitted.user if submitted is not None else None,
         "metadata": submitted.metadata if submitted is not None else {},
-        "trigger": msgspec.to_builtins(submitted.trigger) if submitted is not None else None,
+        "trigger": msgspec.to_builtins(submitted.trigger or PROGRAM) if submitted is not None else None,
         "fork": msgspec.to_builtins(submitted.fork) if submitted is not None else None,
         "input": submitted.input if submitted is not None else "",
         "output": state.output,
@@ -513,6 +521,7 @@ _LABEL = 7
 
 def _head(state: RunState, family: FamilyTotals) -> Iterator[tuple[str, str, str]]:
     """Yield the fields that describe a run as a whole: name, text, style."""
+    from ....eventlog.events import PROGRAM
     from ..output.escaping import clean, one_line
     from ..output.times import trigger_words
 
@@ -520,8 +529,8 @@ def _head(state: RunState, family: FamilyTotals) -> Iterator[tuple[str, str, str
     if submitted is not None:
         yield "agent", f"{state.path} on the {submitted.executor} executor", ""
         yield "input", one_line(submitted.input), ""
-    if submitted is not None and submitted.trigger is not None:
-        yield "trigger", one_line(trigger_words(submitted.trigger)), ""
+    if submitted is not None and (submitted.trigger is not None or submitted.parent is None):
+        yield "trigger", one_line(trigger_words(submitted.trigger or PROGRAM)), ""
     if submitted is not None and submitted.fork is not None:
         origin = submitted.fork
         told = (
@@ -701,7 +710,7 @@ async def _refresh(settings: Settings, run_id: str, path: str | None, remove: li
     servers = read_servers(path) if path is not None else {}
     async with opened(settings) as runtime:
         run_id = await run_named(runtime, run_id)
-        await runtime.get_run(run_id).refresh_tools(servers, remove=remove, by=by)
+        await runtime.get_run(run_id).refresh_tools(servers, remove=remove, by=by or user_name())
     Screen(settings).tell(f"run {run_id}: its tools will be listed again before its next step")
     return OK
 
@@ -750,12 +759,12 @@ async def _drive(settings: Settings, run_id: str, path: str | None, named: str |
 # --- inject, pause ----------------------------------------------------------------------------------------------------
 
 
-async def _tell(settings: Settings, run_id: str, word: str, told: str, *values: Any, **named: str) -> int:
+async def _tell(settings: Settings, run_id: str, word: str, told: str, *values: Any, by: Actor) -> int:
     from ..opening import opened, run_named
     from ..output.terminal import Screen
 
     async with opened(settings) as runtime:
         run_id = await run_named(runtime, run_id)
-        await getattr(runtime.get_run(run_id), word)(*values, **named)
+        await getattr(runtime.get_run(run_id), word)(*values, by=by)
     Screen(settings).tell(f"run {run_id}: {told}")
     return OK

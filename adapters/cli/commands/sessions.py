@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..actors import operator
 from ..exits import NO, OK
 from ..options import Json
 from ..settings import Settings, settings_of
@@ -36,11 +37,12 @@ def drop(
     turns: Annotated[int, typer.Argument(metavar="TURNS", min=0, help="How many of the last turns.")],
     *,
     lane: Lane = None,
+    by: Annotated[str, typer.Option(metavar="NAME", help="Name to record; default: your user name.")] = "",
 ) -> int:
     """Undo the last turns: remove them from a session's history. Exit 1 while a run of the session is open."""
     from ..loops import run_async
 
-    return run_async(_drop(settings_of(context), session, turns, lane))
+    return run_async(_drop(settings_of(context), session, turns, lane, by))
 
 
 async def _show(settings: Settings, session: str, lane: str | None, *, json: bool) -> int:
@@ -73,11 +75,11 @@ def _tell(screen: Screen, turn: PastTurn) -> None:
         screen.tell(f"  {message.role:<9} ", said)
 
 
-async def _drop(settings: Settings, session: str, turns: int, lane: str | None) -> int:
+async def _drop(settings: Settings, session: str, turns: int, lane: str | None, by: str) -> int:
     from ..opening import opened
     from ..output.terminal import Screen
 
     async with opened(settings) as runtime:
-        count = await runtime.drop_last_user_turns(session, turns, lane)
+        count = await runtime.drop_last_user_turns(session, turns, lane, by=operator(by))
     Screen(settings).say(f"{count} turn{'' if count == 1 else 's'} dropped")
     return OK

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from ..actors import operator
 from ..bulk import Bulk, Done, carry_out, selected, show
 from ..exits import NO, OK, PAUSED
 from ..opening import opened
@@ -30,14 +31,14 @@ async def cancel_runs(
             return await show(runtime, screen, meant, "would be cancelled", json=bulk.json)
 
         async def cancelled(each: str) -> Done:
-            found = await runtime.get_run(each).cancel(reason, by=by)
+            found = await runtime.get_run(each).cancel(reason, by=operator(by))
             code = OK if found.endswith("cancelled") else NO
             return Done(run_id=each, words=found.replace("_", " "), document={"found": found}, code=code)
 
         return await carry_out(meant, cancelled, bulk, screen, single=run is not None)
 
 
-async def resume_runs(settings: Settings, run: str | None, filters: Filters, bulk: Bulk) -> int:
+async def resume_runs(settings: Settings, run: str | None, filters: Filters, bulk: Bulk, by: str) -> int:
     """Resume the selected runs, and return the exit code."""
     import msgspec
 
@@ -52,7 +53,7 @@ async def resume_runs(settings: Settings, run: str | None, filters: Filters, bul
 
         async def resumed(each: str) -> Done:
             handle = runtime.get_run(each)
-            await handle.resume()
+            await handle.resume(by=operator(by))
             pending = await handle.pending()
             document = msgspec.to_builtins(pending)
             if pending.paused is None:
@@ -96,7 +97,7 @@ async def retry_runs(
         async def retried(each: str) -> Done:
             number = None if run is not None else 1
             found: RunHandle[Any] = await runtime.retry(
-                each, from_failure=from_failure, number=number, executor=executor
+                each, from_failure=from_failure, number=number, executor=executor, by=operator()
             )
             if runs_in == "process":
                 await _until_rest(found)

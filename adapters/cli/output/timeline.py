@@ -13,6 +13,7 @@ from typing import Any
 from ....eventlog.events import (
     ApprovalRequested,
     ApprovalResolved,
+    CancelRequested,
     ChildFinished,
     ChildStarted,
     Claimed,
@@ -219,7 +220,7 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
         case ApprovalRequested():
             return row("approval", f"{event.approval_id} ({event.kind}) {event.tool_name}", style=ASK)
         case ApprovalResolved():
-            by = f" by {event.by}" if event.by else ""
+            by = f" {_actor(event)}".rstrip()
             note = f": {one_line(event.note)}" if event.note else ""
             edited = ", with" if event.arguments is not None else ""
             return row(
@@ -246,7 +247,9 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
             so_far.paused_at = event.at
             return row("paused", event.reason, style=ASK)
         case Status(status="resumed"):
-            return row("resumed", took_s=event.at - so_far.paused_at if so_far.paused_at else None)
+            return row(
+                "resumed", _actor(event), took_s=event.at - so_far.paused_at if so_far.paused_at else None
+            )
         case Status(status="starting"):
             return None
         case Status():
@@ -255,13 +258,22 @@ def _row(event: Event, at_s: float, so_far: _RunSoFar) -> Row | None:  # noqa: C
         case Error():
             return row("error", f"{event.error_type}: {one_line(event.error)}", style=BAD)
         case MessageQueued():
-            return row("message queued", f"{one_line(event.content)}{told_files(files_in(event))}".strip())
+            told = f"{one_line(event.content)}{told_files(files_in(event))}".strip()
+            return row("message queued", f"{_actor(event)}: {told}" if _actor(event) else told)
         case PauseRequested():
-            return row("pause withdrawn" if event.withdrawn else "pause requested", event.by)
+            return row("pause withdrawn" if event.withdrawn else "pause requested", _actor(event))
+        case CancelRequested():
+            return row("cancel requested", _actor(event), style=BAD) if _actor(event) else None
         case LateOutcome():
             return row("late outcome", f"{event.kind}: {event.outcome}", style=DIM)
         case _:
             return _other(event, at_s)
+
+
+def _actor(event: Status | ApprovalResolved | MessageQueued | PauseRequested | CancelRequested) -> str:
+    """Return who did it, and through which door: `by ada (console)`; empty if nobody is known."""
+    door = f" ({event.via})" if event.via else ""
+    return f"by {one_line(event.by) or 'somebody'}{door}" if event.by or event.via else ""
 
 
 def _result(event: ToolResult, row: Row) -> Row:
@@ -273,7 +285,6 @@ def _result(event: ToolResult, row: Row) -> Row:
 
 
 _HIDDEN = {
-    "cancel_requested",
     "lane_updated",
     "key_recorded",
     "approval_revoked",

@@ -23,7 +23,9 @@ def trigger_words(trigger: Trigger) -> str:
     """Say what started a run: `cron briefing, due 2026-03-01 13:05:00, request r-17`."""
     due = "" if trigger.due_at is None else f", due {moment(trigger.due_at)}"
     request = f", request {trigger.request_id}" if trigger.request_id else ""
-    return f"{trigger.kind} {trigger.name}".rstrip() + due + request
+    door = f" by {trigger.via}" if trigger.via else ""
+    by = f", by {trigger.by}" if trigger.by else ""
+    return f"{trigger.kind} {trigger.name}".rstrip() + door + by + due + request
 
 
 def seconds_of(text: str) -> float:
