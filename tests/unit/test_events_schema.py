@@ -150,7 +150,14 @@ def volatile_in(schema: dict[str, Any]) -> set[str]:
 def test_what_equal_runs_need_not_have_in_common_is_marked_volatile() -> None:
     commit = commit_schema()
     schemas = {"Commit": commit, **commit["$defs"]}
-    assert volatile_in(schemas.pop("Trigger")) == {"by", "fired_at", "key", "request_id", "traceparent", "via"}
+    assert volatile_in(schemas.pop("Trigger")) == {
+        "by",
+        "fired_at",
+        "key",
+        "request_id",
+        "traceparent",
+        "via",
+    }
     for schema in schemas.values():
         assert volatile_in(schema) == VOLATILE & set(schema["properties"])
     assert volatile_in(commit) == {"at", "epoch"}
