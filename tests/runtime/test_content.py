@@ -64,14 +64,51 @@ async def test_a_picture_reaches_the_model_at_every_step_and_the_log_holds_its_d
     assert (await stored_bytes(place)).count(sha256(PNG).encode()) == 1
 
 
-async def test_a_run_of_text_alone_stores_nothing_of_parts(place: Place, script: Script) -> None:
-    agent = Agent("plain", model=script(says("Yes.")))
+OF_MODELS = [
+    "parts",
+    "in_parts",
+    "files",
+    "tokens",
+    "reply_state",
+    "items",
+    "executed_by",
+    "settings",
+    "native_tools",
+    "overrides",
+    "cache",
+    "cache_writes",
+    "cached_write_tokens",
+    "output_retries",
+    "output_validators",
+    "output_schema",
+    "instructions_function",
+    "user",
+    "metadata_of_run",
+    "deps",
+    "deps_type",
+    "file_made",
+    "file",
+    "output_rejected",
+    "evaluated",
+]
+"""Fields, tables and event types that came with content parts, settings, validators and dependencies."""
+
+
+async def test_a_run_of_text_alone_stores_nothing_of_what_models_can_do_besides(
+    place: Place, script: Script
+) -> None:
+    agent = Agent("plain", model=script(calls(call("look", at="x")), says("Yes.")), tools=[look])
     await place.open(agent)
     await (await place.start(agent)).result(timeout_s=30)
     stored = await stored_bytes(place)
-    assert b"parts" not in stored
-    assert b'"files"' not in stored
-    assert b'"tokens"' not in stored
+    assert b'"tool_result"' in stored
+    assert [name for name in OF_MODELS if f'"{name}"'.encode() in stored] == []
+
+
+@tool(effect="pure")
+def look(at: str) -> str:
+    """Look."""
+    return at
 
 
 async def test_files_of_earlier_messages_are_sent_too(place: Place, script: Script) -> None:
