@@ -235,6 +235,16 @@ def tombstone_in(commit: Commit) -> Buried | None:
     return last if type(last) is Buried else None
 
 
+def buried_by(head: Stored | None) -> tuple[Commit, Buried] | None:
+    """Return the last commit of a root run and the tombstone that it is; null if it is none, or unreadable."""
+    try:
+        commit = decode(head.data) if head is not None else None
+    except ValueError:  # reported to readers of the run
+        return None
+    tombstone = tombstone_in(commit) if commit is not None else None
+    return None if commit is None or tombstone is None else (commit, tombstone)
+
+
 def gone(commit: Commit, buried: Buried, run: str = "") -> RunGone:
     """Return the error of a run, the root or one below it, whose family was erased."""
     return RunGone(run or commit.run, buried.how, commit.at, buried.url, buried.by, buried.reason)

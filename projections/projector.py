@@ -25,7 +25,7 @@ from ..eventlog.ports import Log, Shard, Stored, Subject
 from .approvals import ApprovalRow, Approvals, RunApprovals
 from .family_totals import FamilyTotals, family_totals
 from .projection import Projection, Value
-from .run_list import BACKWARDS, RunList, RunListStatus, RunRow
+from .run_list import BACKWARDS, OPEN, RunList, RunListStatus, RunRow
 from .sqlite import CacheDamaged, Checkpoint, RowStore, Where
 
 CHUNK_COMMITS = 256
@@ -280,9 +280,6 @@ def _shared(a: str, b: str) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
-_OPEN = ("queued", "running", "paused")
-
-
 class RunFilters(TypedDict, total=False):
     """A selection of runs by the columns of `RunRow`; a filter that is None selects nothing.
 
@@ -388,7 +385,7 @@ class RunIndex(Projector):
     async def count_waits(self) -> dict[str, int]:
         """Return the number of open runs by what they wait for; runs that wait for nothing are not counted."""
         found: dict[str, int] = {}
-        for status in _OPEN:
+        for status in OPEN:
             where = Where({"status": status})
             for waiting_for, count in (await self._tally("waiting_for", where)).items():
                 if waiting_for is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -42,7 +42,10 @@ from .money import plus_cost
 from .operating.waits import RunWaits, fold_waits
 from .projection import Value
 
-RunListStatus = Literal["queued", "running", "paused", "completed", "error", "cancelled"]
+OpenStatus = Literal["queued", "running", "paused"]
+RunListStatus = OpenStatus | Literal["completed", "error", "cancelled"]
+OPEN: tuple[OpenStatus, ...] = get_args(OpenStatus)
+"""The statuses of a run that is not over."""
 """`queued` until the first claim, then `running`; the others as in `status` events."""
 
 WORKER = "worker"

@@ -21,12 +21,10 @@ NAMED_MAX = 10
 
 async def open_roots(runtime: Runtime) -> list[RunRow]:
     """Return the runs that are not over, without those below others, oldest first."""
+    from ...projections.run_list import OPEN
+
     index = await runtime.index()
-    rows = [
-        row
-        for status in ("queued", "running", "paused")
-        for row in await index.runs(limit=-1, status=status, children=False)
-    ]
+    rows = [row for status in OPEN for row in await index.runs(limit=-1, status=status, children=False)]
     return sorted(rows, key=lambda row: (row.submitted_at, row.run_id))
 
 

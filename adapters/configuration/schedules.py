@@ -13,18 +13,18 @@ from .strict_tables import StrictTable
 
 
 class ScheduleTable(StrictTable):
-    """One `[schedules.<name>]` table; the fields are those of `Schedule`."""
+    """One `[schedules.<name>]` table; the fields and their defaults are those of `Schedule`."""
 
     agent: str
-    input: str | dict[str, Any] = ""
+    input: str | dict[str, Any] | None = None
     cron: str | None = None
     every: str | None = None
     tz: str | None = None
     start: str | None = None
-    overlap: Overlap = "skip"
-    missed: Missed = "last"
-    catchup_s: float = 3600.0
-    jitter_s: float = 0.0
+    overlap: Overlap | None = None
+    missed: Missed | None = None
+    catchup_s: float | None = None
+    jitter_s: float | None = None
     user: str | None = None
     metadata: dict[str, Any] | None = None
 
@@ -39,7 +39,7 @@ def _schedule(name: str, given: Any, where: str) -> Schedule:
     if isinstance(given, dict):
         given = {"start" if key == "from" else key: _plain(value) for key, value in given.items()}
     table = ScheduleTable.read(given, where)
-    document = table.model_dump(exclude_defaults=True)
+    document = table.model_dump(exclude_none=True)
     try:
         return checked(Schedule(name=name, from_=document.pop("start", None), **document))
     except ConfigError as error:

@@ -6,11 +6,11 @@ Counters begin at zero with each process, as Prometheus expects; `docs/how-to/te
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from ...eventlog.clock import Clock
 from ...eventlog.errors import ConfigError
-from ...projections.run_list import RunListStatus
+from ...projections.run_list import OPEN
 from . import conventions as names
 from .spans import Span
 
@@ -23,8 +23,6 @@ DURATIONS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 864
 """The upper bounds of the buckets of durations, in seconds: from a cached answer to a day of waiting."""
 COUNT_MAX = 100_000
 """A count of open runs that is larger is told as this."""
-
-_OPEN = tuple(status for status in get_args(RunListStatus) if status in {"queued", "running", "paused"})
 
 
 class Metrics:
@@ -119,7 +117,7 @@ class Metrics:
     async def look(self, index: RunIndex, clock: Clock) -> None:
         """Set the gauges from the run list and the approvals. Raises the errors of the index."""
         where, now = self._namespace, clock.now()
-        for status in _OPEN:
+        for status in OPEN:
             counts = await index.count_runs(COUNT_MAX, status=status)
             self._runs.labels(where, status).set(counts[status])
         waits = await index.count_waits()

@@ -487,15 +487,16 @@ def _attribute(path: str, found: Any, name: str) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # attributes computed on demand may fail like an import
-        text = str(error) or type(error).__name__
-        raise ConfigError(f"{path!r}: {name!r} cannot be read: {type(error).__name__}: {text}") from error
+        raise ConfigError(f"{path!r}: {name!r} cannot be read: {_said(error)}") from error
 
 
 def _import_failed(module_name: str, error: BaseException) -> ConfigError:
-    text = str(error) or type(error).__name__
-    return ConfigError(
-        f"importing {module_name!r} failed{_line(module_name, error)}: {type(error).__name__}: {text}"
-    )
+    return ConfigError(f"importing {module_name!r} failed{_line(module_name, error)}: {_said(error)}")
+
+
+def _said(error: BaseException) -> str:
+    name = type(error).__name__
+    return f"{name}: {error}" if str(error) else name
 
 
 def _line(module_name: str, error: BaseException) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ...eventlog.commits import Chain, Head, Recorded, decode, head_of, tombstone_in
+from ...eventlog.commits import Chain, Head, Recorded, buried_by, head_of
 from ...eventlog.events import Buried, Submitted
 from ...eventlog.names import key_subject, shard_in
 from ...eventlog.offload import references
@@ -93,14 +93,11 @@ class Tombstone(msgspec.Struct, frozen=True):
 async def tombstone_of(log: Log, root: Subject) -> Tombstone | None:
     """Return the tombstone of a root run, if it has one."""
     last = await log.events.head(root)
-    if last is None:
+    found = buried_by(last)
+    if last is None or found is None:
         return None
-    try:
-        commit = decode(last.data)
-    except ValueError:  # an unreadable last commit is no tombstone: whoever reads the run reports it
-        return None
-    event = tombstone_in(commit)
-    return None if event is None else Tombstone(Recorded(root, last.position, commit, ""), event)
+    commit, event = found
+    return Tombstone(Recorded(root, last.position, commit, ""), event)
 
 
 async def remains(log: Log, root: Subject) -> Mapping[Subject, tuple[int, int]]:

@@ -94,19 +94,15 @@ class Late:
     def _late_result(self, effect: CallTool, returned: ToolReturned | None) -> LateOutcome:
         unknown = effect in self or (returned is not None and returned.in_doubt)
         known = returned.status if returned is not None else "cancelled"
-        return LateOutcome(
-            step=effect.step or None,
-            tool_call_id=effect.call_id,
-            kind="tool",
+        return _of_tool(
+            effect,
             outcome=UNKNOWN if unknown else known,
             result=returned.result if returned else None,
             error=returned.error if returned else None,
         )
 
     async def _report(self, effect: CallTool, ended: asyncio.Future[Ended], veil: Veil) -> None:
-        event = LateOutcome(
-            step=effect.step or None, tool_call_id=effect.call_id, kind="tool", **await _outcome(ended, veil)
-        )
+        event = _of_tool(effect, **await _outcome(ended, veil))
         journal = Journal(self._host.log, self._subject, wait_for_log=True)
         try:
             stored = False
@@ -117,6 +113,10 @@ class Late:
                 stored = await journal.store(turn.events, epoch=0)
         except FoldlogError as error:
             logger.warning("run %s: a late outcome is not stored: %s", self._subject.id, error)
+
+
+def _of_tool(effect: CallTool, **outcome: Any) -> LateOutcome:
+    return LateOutcome(step=effect.step or None, tool_call_id=effect.call_id, kind="tool", **outcome)
 
 
 async def _outcome(ended: asyncio.Future[Ended], veil: Veil) -> dict[str, Any]:
@@ -132,11 +132,11 @@ async def _outcome(ended: asyncio.Future[Ended], veil: Veil) -> dict[str, Any]:
 
 def _late_answer(effect: CallModel, replied: ModelReplied | None, account: Account | None) -> LateOutcome:
     """Return the late outcome of a model call, with the usage of a reply that came too late or was cut off."""
-    late = LateOutcome(step=effect.step or None, kind="model", outcome="cancelled")
+    used: dict[str, Any] = {} if account is None else msgspec.structs.asdict(account)
     if replied is not None:
         used = {"usage": replied.usage, "source": replied.usage_source, "cost_usd": replied.cost_usd}
-        return msgspec.structs.replace(late, outcome="completed", **used)
-    return late if account is None else msgspec.structs.replace(late, **msgspec.structs.asdict(account))
+    outcome = "cancelled" if replied is None else "completed"
+    return LateOutcome(step=effect.step or None, kind="model", outcome=outcome, **used)
 
 
 def is_unsettled(state: RunState, effect: Effect) -> bool:

@@ -7,6 +7,8 @@ attempt ends with a wait, so the run parks, and a timer wakes it to look again.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 from ...eventlog.errors import FoldlogError, RunGone
 from ...eventlog.events import ToolResult, ToolStatus
@@ -18,6 +20,7 @@ from ..journal.outages import through_outages
 from ..ports.json_values import sound
 from ..shared.once import OnceCall, Twin, note_over, own_files, take_once
 from .cancellation import is_being_cancelled
+from .gate import Gate
 from .verify_call import ToolDriver
 
 IN_PLACE_S = 10.0
@@ -35,24 +38,13 @@ class BadKey(Exception):
     """The function of the tool gives no key for these arguments."""
 
 
-class CallOnce:
+class CallOnce(Gate[ToolDriver]):
     """The keys of the calls of one driver's run."""
 
     def __init__(self, driver: ToolDriver) -> None:
-        self._driver = driver
+        super().__init__(driver)
         self._owned: dict[str, OnceCall] = {}
-        self._taking: dict[str, asyncio.Task[bool]] = {}
         self._noting: set[asyncio.Task[None]] = set()
-
-    def admits(self, call_id: str) -> bool:
-        """Return whether the call may start; if that is not known yet, the driver is woken once it is."""
-        taking = self._take(call_id)
-        return taking is None or (taking.done() and not taking.cancelled() and taking.result())
-
-    async def wait(self, call_id: str) -> bool:
-        """Wait until the call may start; false if it does not, now or ever."""
-        taking = self._take(call_id)
-        return taking is None or await asyncio.shield(taking)
 
     def sweep(self) -> None:
         """Forget the calls that are over, and those that wait for their twin, which look again later."""
@@ -78,16 +70,12 @@ class CallOnce:
         if self._noting:
             await asyncio.wait(set(self._noting), timeout=NOTE_S)
 
-    def _take(self, call_id: str) -> asyncio.Task[bool] | None:
+    def _work_for(self, call_id: str) -> Coroutine[Any, Any, bool] | None:
         call = self._driver.state.calls.get(call_id)
         spec = self._driver.state.tools.get(call.name) if call is not None else None
         if call is None or spec is None or spec.once is None:
             return None
-        if call_id not in self._taking:
-            taking = asyncio.create_task(self._taken(call, spec.once))
-            taking.add_done_callback(lambda _: self._driver.wake())
-            self._taking[call_id] = taking
-        return self._taking[call_id]
+        return self._taken(call, spec.once)
 
     async def _taken(self, call: CallState, scope: str) -> bool:
         try:

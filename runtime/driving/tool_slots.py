@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Coroutine
+from typing import Any
 
 from ...eventlog.errors import FoldlogError
 from ...projections.run_state import CallState, RunState
@@ -18,30 +20,20 @@ from ..journal.outages import through_outages
 from ..shared.deadlocks import call_slots_name, limit_name
 from ..shared.slots import Slots, WaitsForItself
 from .children import ParentDriver
+from .gate import Gate
 
 GIVE_BACK_S = 5.0
 """The time that a leaving driver waits for its slots to be given back; other waiters take those that were not."""
 
 
-class CallSlots:
+class CallSlots(Gate[ParentDriver]):
     """The slots that the calls of one driver's run hold or wait for."""
 
     def __init__(self, driver: ParentDriver) -> None:
-        self._driver = driver
+        super().__init__(driver)
         self._slots: dict[str, list[Slots]] = {}
-        self._taking: dict[str, asyncio.Task[bool]] = {}
         self._giving_back: set[asyncio.Task[None]] = set()
         self._claimed_at = 0
-
-    def admits(self, call_id: str) -> bool:
-        """Return whether the call may start. If it lacks its slot, request it; the driver is woken once it is taken."""
-        taking = self._take(call_id)
-        return taking is None or (taking.done() and not taking.cancelled() and taking.result())
-
-    async def wait(self, call_id: str) -> bool:
-        """Wait until the call may start; false if it never will."""
-        taking = self._take(call_id)
-        return taking is None or await asyncio.shield(taking)
 
     def sweep(self) -> None:
         """Give back the slots of calls that are over or wait for a person. Called only while we own the run."""
@@ -56,20 +48,16 @@ class CallSlots:
         if self._giving_back:
             await asyncio.wait(set(self._giving_back), timeout=GIVE_BACK_S)
 
-    def _take(self, call_id: str) -> asyncio.Task[bool] | None:
-        if call_id not in self._taking:
-            needed = self._needed(call_id)
-            if not needed:
-                return None
-            host, journal, since = self._driver.host, self._driver.journal, self._claimed_at
-            slots = self._slots[call_id] = [
-                Slots(host, journal, name, size, call=call_id, claimed_at=since) for name, size in needed
-            ]
-            names = ", ".join(name.partition(":")[2] for name, _ in needed)
-            taking = asyncio.create_task(self._taken(slots, names, call_id))
-            taking.add_done_callback(lambda _: self._driver.wake())
-            self._taking[call_id] = taking
-        return self._taking[call_id]
+    def _work_for(self, call_id: str) -> Coroutine[Any, Any, bool] | None:
+        needed = self._needed(call_id)
+        if not needed:
+            return None
+        host, journal, since = self._driver.host, self._driver.journal, self._claimed_at
+        slots = self._slots[call_id] = [
+            Slots(host, journal, name, size, call=call_id, claimed_at=since) for name, size in needed
+        ]
+        names = ", ".join(name.partition(":")[2] for name, _ in needed)
+        return self._taken(slots, names, call_id)
 
     async def _taken(self, slots: list[Slots], slot: str, call_id: str) -> bool:
         """Wait in each line in turn; a call that gives way in a deadlock fails, and is not retried."""

@@ -11,10 +11,11 @@ import msgspec
 from ...eventlog.errors import FoldlogError, LogUnavailable
 from ...eventlog.events import LaneEntry, StoredEvent, Submitted
 from ...eventlog.ports import Subject, Wakeup, WakeWrite, Write
+from ..core.turn import Turn
 from ..driving.host import Host
 from ..journal.journal import Journal
 from ..journal.lanes import join_lane
-from ..journal.open_run import open_turn
+from ..journal.open_run import opened
 from ..journal.timers import start_timer, wakeup_for
 from ..ports.executor import CAPABILITIES, RunsIn
 
@@ -38,8 +39,8 @@ class DurableExecutor:
         """Store the first commit and its wake-up in one batch (W5)."""
         append = self._host.log.clock.new_id()
         journal = Journal(self._host.log, subject)
-        while True:
-            turn = open_turn(journal, submitted, agent.name)
+
+        async def store(turn: Turn) -> bool:
             wakeup = Wakeup(
                 shard=subject.shard,
                 agent=journal.state.agent,
@@ -47,19 +48,16 @@ class DurableExecutor:
                 run=subject.id,
                 cause=len(turn.events),
             )
+            lane = submitted.lane
             if submitted.start_at is not None:  # its timer takes the place of the wake-up
-                timer = start_timer(journal, len(turn.events))
-                stored = await journal.store(turn.events, epoch=0, extra=timer, append=append)
-            elif submitted.lane is None and not _may_be_the_last_try(submitted):
-                stored = await self._submit_pipelined(journal, turn.events, wakeup, append)
+                extra: Sequence[Write] = start_timer(journal, wakeup.cause)
+            elif lane is None and not _may_be_the_last_try(submitted):
+                return await self._submit_pipelined(journal, turn.events, wakeup, append)
             else:
-                lane = submitted.lane
                 extra = [WakeWrite(wakeup)] if lane is None else await self._join(lane, wakeup)
-                stored = await journal.store(turn.events, epoch=0, extra=extra, append=append)
-            if stored:
-                return True
-            if journal.state.exists:
-                return False
+            return await journal.store(turn.events, epoch=0, extra=extra, append=append)
+
+        return await opened(journal, submitted, agent.name, store)
 
     async def _submit_pipelined(
         self, journal: Journal, events: Sequence[StoredEvent], wakeup: Wakeup, append: str

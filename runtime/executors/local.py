@@ -15,6 +15,7 @@ from ...eventlog.errors import FoldlogError, LogUnavailable, NotRegistered
 from ...eventlog.events import LaneEntry, Submitted
 from ...eventlog.ports import Lease, Subject, TimerWrite, Write
 from ..core.commands import BelowReady, TimerDue
+from ..core.turn import Turn
 from ..driving.driver import Driver
 from ..driving.heartbeat import LeaseKeeper
 from ..driving.host import Host
@@ -22,7 +23,7 @@ from ..journal.cancel import see_cancel_through
 from ..journal.family import until_ready
 from ..journal.journal import Journal
 from ..journal.lanes import at_head_of_lane, join_lane, read_lane
-from ..journal.open_run import open_turn
+from ..journal.open_run import opened
 from ..journal.outages import OUTAGE_POLL_S, STALE_READ_S, through_outages
 from ..journal.redelivery import redeliver
 from ..journal.timers import set_timers, start_timer, watch_timer
@@ -63,9 +64,9 @@ class LocalExecutor:
         journal = Journal(self._host.log, subject)
         # The agent as given, for this run alone: another agent of that name may have other tools.
         host = msgspec.structs.replace(self._host, agents={agent.name: agent})
-        while True:
+
+        async def store(turn: Turn) -> bool:
             driver: Driver | None = None
-            turn = open_turn(journal, submitted, agent.name)
             extra: list[Write] = []
             at_head = True
             if submitted.lane is not None:
@@ -81,11 +82,12 @@ class LocalExecutor:
                 driver = Driver(host, journal)
                 driver.claim_within(turn)
             epoch = driver.epoch if driver is not None else 0
-            if await journal.store(turn.events, epoch=epoch, extra=extra, append=append, at=turn.now):
+            stored = await journal.store(turn.events, epoch=epoch, extra=extra, append=append, at=turn.now)
+            if stored:
                 self._spawn(journal, host, driver if journal.state.epoch == epoch else None)
-                return True
-            if journal.state.exists:
-                return False
+            return stored
+
+        return await opened(journal, submitted, agent.name, store)
 
     async def drive(self, subject: Subject, agent: Runnable[Any] | None = None) -> None:
         """Drive an existing run in a task of its own, as soon as no one else does."""

@@ -33,11 +33,10 @@ from ...eventlog.commits import (
     Commit,
     Head,
     Recorded,
-    decode,
+    buried_by,
     digest_of_bytes,
     gone,
     seal,
-    tombstone_in,
     verified,
     verify,
 )
@@ -209,10 +208,8 @@ class Journal:
         """Raise `RunGone` if the run's family has a tombstone."""
         root = run_subject(self.subject.shard, self.subject.root, self.subject.root)
         last = await self._persist(lambda: self.log.events.head(root))
-        with contextlib.suppress(ValueError):  # an unreadable last commit is no tombstone
-            commit = decode(last.data) if last is not None else None
-            if commit is not None and (buried := tombstone_in(commit)) is not None:
-                raise gone(commit, buried, self.subject.id)
+        if (found := buried_by(last)) is not None:
+            raise gone(*found, self.subject.id)
 
     async def catch_up(self) -> RunState:
         """Fold the commits after the known head."""
