@@ -75,7 +75,7 @@ class ToolSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OnTimeout = Literal["error", "partial"]
-"""What a call that timed out gives the model: an error, or its last partial result if there is one."""
+"""The result of a call that timed out: an error, or its last partial result if there is one."""
 OnError = Literal["doubt", "report"]
 """The handling of an unsafe call whose attempt ended with an unknown outcome."""
 
@@ -244,7 +244,7 @@ class PolicyRuling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 ExecutedBy = Literal["", "provider"]
-"""Who ran a tool: its own run, or the model's provider, within the reply (a native tool)."""
+"""The runner of a tool: its own run, or the model's provider, within the reply (a native tool)."""
 
 
 class CallRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -61,7 +61,7 @@ class FlowState(msgspec.Struct):
     failures: dict[str, str] = {}
     """Why a callback could not be told, by its place, until its wait has ended."""
     diverged: Diverged | None = None
-    """What the code asked for otherwise than the log has it; null once the run goes on."""
+    """The operation that the code asked for instead of the stored one; null once the run goes on."""
 
     def has_lost(self, place: str) -> bool:
         """Return whether the operation lost a race, by itself or with a branch that it is in."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 
@@ -42,9 +42,8 @@ from .money import plus_cost
 from .operating.waits import RunWaits, fold_waits
 from .projection import Value
 
-OpenStatus = Literal["queued", "running", "paused"]
-RunListStatus = OpenStatus | Literal["completed", "error", "cancelled"]
-OPEN: tuple[OpenStatus, ...] = get_args(OpenStatus)
+RunListStatus = Literal["queued", "running", "paused", "completed", "error", "cancelled"]
+OPEN: tuple[RunListStatus, ...] = ("queued", "running", "paused")
 """The statuses of a run that is not over."""
 """`queued` until the first claim, then `running`; the others as in `status` events."""
 

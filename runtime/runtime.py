@@ -652,7 +652,7 @@ class Runtime(Generic[DepsT_co]):
 
     @property
     def operations(self) -> Operations:
-        """What operators ask: why runs wait, and who has the lanes, slots and workers of this namespace."""
+        """Answers for operators: why runs wait, and who has the lanes, slots and workers of this namespace."""
         from .operating.operations import Operations
 
         return Operations(self.log, self.index, self.where_executors_run())

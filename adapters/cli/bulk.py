@@ -88,7 +88,7 @@ def in_bulk(command: Callable[..., int]) -> Callable[..., int]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Done:
-    """What came of one run: the words for it, its document, and the exit code that it alone would have."""
+    """The outcome for one run: its words, its document, and the exit code that it alone would have."""
 
     run_id: str
     words: str

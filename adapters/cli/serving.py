@@ -42,7 +42,7 @@ _DOOR: dict[str, Any] = {
         False,
     ),
     "read_only": (
-        Annotated[bool, typer.Option("--read-only", help="Whoever signs in may only look.")],
+        Annotated[bool, typer.Option("--read-only", help="Users who sign in may only look.")],
         False,
     ),
     "base_path": (
@@ -110,7 +110,7 @@ class Serving:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Served:
-    """What is served: webhooks, the API, the page, protocols; with the agents of the registry at a path.
+    """The parts that are served: webhooks, the API, the page, protocols; with the agents of the registry at a path.
 
     `executor` is that of the runs that protocols start.
     """

@@ -1,4 +1,4 @@
-"""Who calls: the holder of a token, a browser that signed in with one, a user that a proxy names, or anybody.
+"""Identify the caller: the holder of a token, a browser that signed in with one, a user that a proxy names, or anybody.
 
 A browser's cookie is made from a token or a one-time key, and this process keeps only its SHA-256, in memory: after a
 restart people sign in again.
@@ -23,7 +23,7 @@ Via = Literal["api", "console"]
 SESSION_S = 12 * 3600.0
 KEY_S = 60.0
 LOCAL = "local"
-"""The actor without a token: whoever started the server, or anybody with `--no-auth`."""
+"""The actor without a token: the user who started the server, or anybody with `--no-auth`."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 NAME_MAX = 64
 

@@ -1,4 +1,4 @@
-"""What a route is: a method, a path, a role, the shapes of its query, body and answer, and what answers it.
+"""Routes: a method, a path, a role, the shapes of its query, body and answer, and the function that answers.
 
 The table of routes (`table.py`) is all there is: the application, the OpenAPI document and the security tests are made
 from it.
@@ -47,7 +47,7 @@ B = TypeVar("B")
 
 
 class Door:
-    """What the routes share."""
+    """The state that all routes share."""
 
     def __init__(self, runtime: Runtime, identity: Identity, options: ApiOptions) -> None:
         self.runtime, self.identity, self.options = runtime, identity, options

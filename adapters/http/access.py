@@ -1,4 +1,4 @@
-"""Who may call the routes that need a person or a program to be known: bearer tokens.
+"""Bearer tokens, for the routes whose caller has to be known.
 
     [tokens.bank]                       # the actor that events name
     sha256 = "9f86d0..."                # of the token, 256 random bits, which is stored nowhere

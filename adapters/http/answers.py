@@ -1,4 +1,4 @@
-"""What the door answers: JSON for what was done, and problem documents (RFC 9457) for what was not."""
+"""Answers of the server: JSON for what was done, and problem documents (RFC 9457) for what was not."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class HookTable(StrictTable):
 
 
 class Start(msgspec.Struct, frozen=True):
-    """What a request starts: a run of this agent."""
+    """A run of this agent, which a request starts."""
 
     agent: Runnable[Any]
     input: Filled
@@ -56,7 +56,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Send(msgspec.Struct, frozen=True):
-    """What a request sends: a signal of this name to a run. `data` null: the whole body."""
+    """A signal of this name, which a request sends to a run. `data` null: the whole body."""
 
     name: str
     run: Template

@@ -1,4 +1,4 @@
-"""Who sent a webhook: signatures over the bytes of the body, compared in constant time (H1).
+"""Signatures of the senders of webhooks, over the bytes of the body, compared in constant time (H1).
 
 Each scheme is a function from the secrets (several while one is rotated), the headers, the body and the time to whether
 the signature holds. It says no to anything that is missing, malformed, too old or wrong, and never says which.

@@ -34,7 +34,7 @@ _OUTCOMES: Mapping[Any, CallOutcome] = {"retry": "retry", "succeeded": "succeede
 
 
 class Answered(NamedTuple):
-    """What a person answered, as the arguments of `RunHandle.resolve`."""
+    """The answer of a person, as the arguments of `RunHandle.resolve`."""
 
     decision: Decision
     note: str = ""

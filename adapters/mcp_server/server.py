@@ -2,8 +2,8 @@
 
 A call with an `input` owns its run: the client that cancels it cancels the run. A call with a `run` waits for one that
 is there, and leaves it alone. In protocol version 2026-07-28 an open approval ends the call with its question, and the
-answer comes with the call repeated: `request_state` is the id of the run, which needs no seal, because whoever may call
-may answer any run. In earlier versions the client is asked within the call.
+answer comes with the call repeated: `request_state` is the id of the run, which needs no seal, because a client that
+may call may answer any run. In earlier versions the client is asked within the call.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ class _AgentServer:
 
 
 class _Told:
-    """What a client was told of a run: its progress, up to a cursor."""
+    """The progress of a run that its client has been sent, up to a cursor."""
 
     def __init__(self, call: Call) -> None:
         self.cursor: str | None = None

@@ -1,1 +1,1 @@
-"""What the protocols in front of agents have in common: their callers, and how runs are started and answered."""
+"""The common parts of the protocols in front of agents: callers, and how runs are started and answered."""

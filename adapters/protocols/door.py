@@ -25,7 +25,7 @@ KEY_MAX = 256
 
 
 class Origin(NamedTuple):
-    """Who asks, and the ids of the request."""
+    """A caller, and the ids of its request."""
 
     actor: str
     request_id: str = ""
@@ -38,7 +38,7 @@ class Origin(NamedTuple):
 
 
 class Door:
-    """What a protocol may do with the agents of this process. `via` is the name of the protocol in events."""
+    """The agents of this process, as a protocol may use them. `via` is the name of the protocol in events."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Door:
         """`identified` returns the name of a request's sender, who has a role. It raises `Refused` (401, 403)."""
         self.runtime, self.via, self._identified, self._executor = runtime, via, identified, executor
         self.closing = closing or asyncio.Event()
-        """Set when the server takes no new requests: streams end, and whoever is cut off did not leave."""
+        """Set when the server takes no new requests: streams end, and a caller that is cut off did not leave."""
         executor_factory(executor)  # raises ConfigError for one that does not exist
 
     def origin(self, request: Request, role: Role = "operator") -> Origin:

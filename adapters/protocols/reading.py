@@ -1,4 +1,4 @@
-"""What the log has of a run now, as its stream shows it, without waiting for more."""
+"""Read the events of a run that the log has now, as its stream shows them, without waiting for more."""
 
 from __future__ import annotations
 

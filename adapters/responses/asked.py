@@ -1,4 +1,4 @@
-"""What a request asks for: its parameters, checked. What an agent cannot carry is refused by name, never left out."""
+"""The parameters of a request, checked. What an agent cannot carry is refused by name, never left out."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ Start = Literal["beginning", "now"]
 
 
 class Sink(Protocol):
-    """What takes finished spans."""
+    """Takes finished spans."""
 
     async def send(self, spans: Sequence[Span]) -> None:
         """Take spans; returns once they are safe. A sink that cannot be reached keeps the caller waiting."""

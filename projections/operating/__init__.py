@@ -1,1 +1,1 @@
-"""What operators see of a namespace beyond single runs: why a run waits, who holds what, and what it cost."""
+"""Views of a namespace for operators, beyond single runs: why a run waits, who holds what, and what it cost."""

@@ -106,7 +106,7 @@ class Sign(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Board(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the surroundings of the runs that were looked up.
+    """The known surroundings of the runs that were looked up.
 
     - `before`: the runs before a run in its lane, the current one first, by run.
     - `slots` and `breakers` by their names; `below` and `signs` by run, those of a family under its root.

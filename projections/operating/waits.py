@@ -1,4 +1,4 @@
-"""What a run waits for by its own log, folded from its events or taken from its state: the facts behind `why`."""
+"""The waits of a run by its own log, folded from its events or taken from its state: the facts behind `why`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ModelRetry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunWaits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a run waits for. Times are Unix seconds.
+    """The waits of a run. Times are Unix seconds.
 
     - `asks`: its pending approvals; `waits`: its open waits; both oldest first.
     - `paused`, `paused_by` and `paused_at` are those of the open pause.

@@ -2,7 +2,7 @@
 
 A pure function of the run and its surroundings. The order of the reasons is the order of the functions in `_REASONS`:
 what only a person can end comes first, then what the run itself waits for, then what keeps it from being driven.
-Sentences may hold text of models and strangers: whoever shows one escapes it.
+Sentences may hold text of models and strangers: code that shows one escapes it.
 """
 
 from __future__ import annotations

@@ -496,7 +496,7 @@ def _import_failed(module_name: str, error: BaseException) -> ConfigError:
 
 def _said(error: BaseException) -> str:
     name = type(error).__name__
-    return f"{name}: {error}" if str(error) else name
+    return f"{name}: {str(error) or name}"
 
 
 def _line(module_name: str, error: BaseException) -> str:

@@ -27,7 +27,7 @@ PURGES_PER_S = 20
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What was erased, what was refused because it is open, and the copies that are left, or were erased, too.
+    """Runs that were erased, those refused because they are open, and the copies that are left, or were erased, too.
 
     `asked` is the selection as it was given. `at` is in Unix seconds. With `dry_run` nothing was done: `erased` lists
     what would be, without digests.

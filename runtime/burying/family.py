@@ -21,7 +21,7 @@ _TEXTS = (
     *("input", "metadata", "error", "reason", "waiting_for"),
     *("worker", "driven", "revision", "digest", "position"),
 )
-"""What a tombstone does not keep of a row: texts, and what says where the run's commits were."""
+"""The fields of a row that a tombstone does not keep: texts, and what says where the run's commits were."""
 
 
 class FamilyFacts(msgspec.Struct, kw_only=True):

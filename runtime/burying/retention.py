@@ -1,7 +1,7 @@
 """Retention: families are erased some time after their end, and what the log no longer needs is swept.
 
 Any number of workers may do it at once, since a burial is idempotent; to save work they take turns, by a circuit
-breaker that is half open for whoever has the turn and closed to the others until the next one is due.
+breaker that is half open for the worker that has the turn and closed to the others until the next one is due.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BY = "retention"
 
 
 class AgentRetention(msgspec.Struct, frozen=True, kw_only=True):
-    """What differs for the runs of one agent; null: as for all."""
+    """The rules for the runs of one agent; null: as for all."""
 
     keep_s: float | None = None
     archive: str | None = None

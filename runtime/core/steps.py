@@ -165,7 +165,7 @@ def complete(turn: Turn) -> None:
         _end_cut(
             turn,
             "content_filter",
-            "the provider's content filter stopped the answer; what came stands in its text",
+            "the provider's content filter stopped the answer; its text is what came",
         )
     elif not final:
         if state.same_rounds >= rules.loop_threshold > 0:

@@ -50,8 +50,8 @@ class Code:
         self._begin = begin
         self._decider: Decider | None = None
         self._held: list[Fact] = []
-        """What it asks for and the log does not have: too much for a turn, or held back by a pause or by calls of
-        unknown outcome."""
+        """The facts that it asks for and the log does not have: too many for a turn, or held back by a pause or by
+        calls of unknown outcome."""
         self._has_more = False
         self._end: Ending | None = None
         self._always_replay = os.environ.get(ALWAYS_REPLAY) == "1"

@@ -36,7 +36,7 @@ class Host(msgspec.Struct, kw_only=True):
     registry: Registry
     worker: str
     build: str = ""
-    """What the operator calls the code that this process runs; kept with its claims."""
+    """The operator's name for the code that this process runs; kept with its claims."""
     lease_s: float = 10.0
     snapshot_events: int = SNAPSHOT_EVENTS
     """The number of events between two snapshots of a run driven here; 0 for no snapshots."""

@@ -1,1 +1,1 @@
-"""What operators ask of a namespace: why runs wait, and who has its lanes, slots and workers."""
+"""Answers to operators of a namespace: why runs wait, and who has its lanes, slots and workers."""

@@ -87,7 +87,7 @@ async def take_once(log: Log, wanted: OnceCall) -> Twin | None:
 
 
 async def note_over(log: Log, done: OnceCall) -> None:
-    """Note that the owner has its outcome, for whoever reads the register. Nothing depends on it."""
+    """Note that the owner has its outcome, for readers of the register. Nothing depends on it."""
     subject = once_subject(done.scope, done.key, log.events.shards)
     with contextlib.suppress(Conflict, AppendUnsure, LogUnavailable):
         head, record = await _read(log, subject)

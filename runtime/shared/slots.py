@@ -66,7 +66,7 @@ class SlotUser(Protocol):
 
     @property
     def build(self) -> str:
-        """What its operator calls the code that it runs."""
+        """The operator's name for the code that it runs."""
         ...
 
     @property

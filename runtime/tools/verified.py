@@ -75,7 +75,7 @@ class VerifiedTool:
 
     @property
     def seen_by(self) -> tuple[Probe | None, Files | None]:
-        """What observes the effect of a call: its probe, and its workspace."""
+        """The observers of a call's effect: its probe, and its workspace."""
         return self._probe, self._workspace
 
     def __repr__(self) -> str:

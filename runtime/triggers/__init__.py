@@ -1,1 +1,1 @@
-"""What starts runs besides callers: schedules."""
+"""The starters of runs besides callers: schedules."""

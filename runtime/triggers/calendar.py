@@ -107,7 +107,7 @@ def jitter_of(name: str, due_at: float, jitter_s: float) -> float:
 
 
 def written(at: float) -> str:
-    """Return a time as it stands in keys and inputs: `2026-03-01T06:00:00Z`, with a fraction only if it has one."""
+    """Return a time as it is written in keys and inputs: `2026-03-01T06:00:00Z`, with a fraction only if it has one."""
     moment = datetime.fromtimestamp(at, UTC)
     precision = "seconds" if not moment.microsecond else "microseconds"
     return moment.isoformat(timespec=precision).removesuffix("+00:00") + "Z"

@@ -59,7 +59,7 @@ class Firing:
             return "ack", 0.0
         if schedule is None or head.rev < wakeup.cause:  # the read is too old (W10)
             return "nak", min(2.0, STALE_DELAY_S * delivery.attempt)
-        if head.rev > wakeup.cause:  # whoever changed it has set another timer (W37)
+        if head.rev > wakeup.cause:  # the process that changed it has set another timer (W37)
             return "ack", 0.0
         now = self._log.clock.now()
         found = due(schedule, now)

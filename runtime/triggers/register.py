@@ -1,7 +1,7 @@
 """The register of a schedule: its whole state is its last commit, stored in one batch with its timer (W38).
 
 The timer becomes a wake-up for whichever worker serves the agent. Its cause is the revision that set it, so it is moot
-as soon as the schedule has changed, whoever changed it.
+as soon as the schedule has changed, by any process.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ async def test_code_and_file_search_are_offered_too(
 
 
 async def made(name: str, *events: Any) -> list[ProviderCall]:
-    """What a server did, by the events before its answer ends."""
+    """The calls that a server ran, by the events before its answer ends."""
     wire = WITH_NATIVE[name]
     *before, last = wire.events(wire.model, DONE)
     until = next(number for number, event in enumerate([*before, last]) if wire.ends(event))

@@ -218,7 +218,7 @@ BESIDES = {
     "AZURE_OPENAI_ENDPOINT": "http://127.0.0.1:9",
     "OPENAI_API_VERSION": "2025-01-01",
 }
-"""What some vendors need beside a key."""
+"""The variables that some vendors need besides a key."""
 
 
 def text_of(deltas: list[Delta]) -> str:

@@ -1,4 +1,4 @@
-"""What is vendored is what its README says."""
+"""The vendored files are those that their README names."""
 
 import hashlib
 import re

@@ -94,7 +94,7 @@ def search_blocks(search: Search) -> list[Json]:
 
 
 def opaque_blocks(reply: Reply) -> list[Json]:
-    """What has to come back with the calls of an answer."""
+    """The blocks that have to come back with the calls of an answer."""
     return [*thinking_blocks(reply), *(block for search in reply.searches for block in search_blocks(search))]
 
 

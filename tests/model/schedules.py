@@ -82,7 +82,7 @@ class State(NamedTuple):
     """The revision for which the editor has yet to set the timer."""
     before: Read = Read()
     wish: bool = True
-    """Whether the editor wants it active."""
+    """True if the editor wants it active."""
     edits: int = 2
     faults: int = 2
 

@@ -37,7 +37,7 @@ class Rules(NamedTuple):
     placed_as_written: bool = True
     """A place is given when the call is written, within its branch (W31)."""
     compared: bool = True
-    """What is asked for again has to be what the log has (W32)."""
+    """A repeated request has to be the one that the log has (W32)."""
     in_order: bool = True
     """Nothing new is stored before all of the log, in related branches, was asked for (W33)."""
     choice_stored: bool = True
@@ -117,7 +117,7 @@ class Open:
 
 
 class Writer:
-    """What the code of a branch makes calls with."""
+    """The calls that the code of a branch makes."""
 
     def __init__(self, driver: Driver, path: str = "") -> None:
         self.driver, self.path, self.counts = driver, path, Counter[str]()
@@ -363,7 +363,7 @@ def related(one: str, other: str) -> bool:
 
 
 def result(tool: str, request: tuple[int, ...]) -> int | None:
-    """What a call comes to: null if it fails."""
+    """The result of a call: null if it fails."""
     drawn = random.Random(f"{tool} {request}").randrange(97)
     return None if tool == "flaky" and drawn % 3 == 0 else drawn
 

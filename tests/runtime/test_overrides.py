@@ -1,4 +1,4 @@
-"""What a submission changes of its agent for one run, and what it may not."""
+"""Changes of an agent for one run: those that a submission may make, and those that it may not."""
 
 import re
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What a call reports before it is done: stored, shown, and its result if it times out."""
+"""Reports of a call before it is done: stored, shown, and its result if it times out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a provider wants back with its reply goes to the same provider and model family, and nowhere else."""
+"""The items that a provider wants back with its reply go to the same provider and model family, and nowhere else."""
 
 from collections.abc import AsyncIterator
 from typing import Any

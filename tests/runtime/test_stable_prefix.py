@@ -1,4 +1,4 @@
-"""What is sent twice is sent the same: the beginning of a prompt, and a picture by the digest that the log has once."""
+"""The same bytes are sent twice: the beginning of a prompt, and a picture, which the log has once, by its digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream up to a pause that is still open, for whoever has to answer it."""
+"""A stream up to a pause that is still open, for the one who has to answer it."""
 
 from __future__ import annotations
 

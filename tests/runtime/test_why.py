@@ -23,7 +23,7 @@ CLOCK = r"(\d{4}-\d\d-\d\d )?\d\d:\d\d"
 
 
 async def told(runtime: Runtime, run: RunHandle[Any]) -> Why | None:
-    """What the run itself says, after a look at whether the list says the same."""
+    """The reason that the run itself gives, after a look at whether the list says the same."""
     own = (await run.pending()).why
     row = await (await runtime.index()).run(run.run_id)
     listed = (await runtime.operations.why([row])).get(run.run_id)

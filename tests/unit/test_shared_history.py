@@ -97,7 +97,7 @@ def state_at(origin: Origin) -> RunState:
 
 
 def has_workflow(name: str) -> bool:
-    """Whether a run of the history is a workflow, and cannot be forked."""
+    """True if a run of the history is a workflow, which cannot be forked."""
     return any(
         isinstance(event, Submitted) and event.kind == "workflow"
         for trace in traces(name)

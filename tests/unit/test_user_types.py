@@ -1,4 +1,4 @@
-"""What type checkers say of code that uses foldlog: nothing of right code, and something of each wrong line."""
+"""Type checkers on code that uses foldlog: they report nothing in right code, and each wrong line."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class CancelRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Cancelled(msgspec.Struct, frozen=True):
-    """What the cancel found: cancelled, or already_completed, already_error, already_cancelled."""
+    """The status that the cancel found: cancelled, or already_completed, already_error, already_cancelled."""
 
     run_id: str
     found: str

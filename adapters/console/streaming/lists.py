@@ -33,7 +33,7 @@ logger = logging.getLogger("foldlog.http")
 
 
 class Selection(Protocol):
-    """What a list shows: a condition on rows, and its counts."""
+    """A view of a list: a condition on rows, and its counts."""
 
     def changed(
         self, runs: Sequence[RunRow], approvals: Sequence[ApprovalRow]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 COMMENT_S = 15.0
 TOGETHER_S = 0.012
-"""What comes within this time is sent together."""
+"""Changes within this time are sent together."""
 TOPICS_MAX = 64
 _CURSOR = re.compile(r"\d[\d._]*")
 

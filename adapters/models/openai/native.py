@@ -13,7 +13,7 @@ _INCLUDE: Final = {
     "code_execution": "code_interpreter_call.outputs",
     "file_search": "file_search_call.results",
 }
-"""What has to be asked for, so that a reply holds the results."""
+"""The fields to ask for, so that a reply holds the results."""
 _NAMES: Final = {
     "web_search_call": "web_search",
     "code_interpreter_call": "code_execution",

@@ -26,7 +26,7 @@ OPERATIONS_MAX = 10_000
 
 
 class WorkflowRules(pydantic.BaseModel):
-    """What functions and tables have in common."""
+    """The fields that functions and tables have in common."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -35,7 +35,7 @@ class WorkflowRules(pydantic.BaseModel):
     version: Annotated[StrictStr, Field(min_length=1, max_length=64)] = "1"
     """The version of the code. A run keeps the one that it began with."""
     description: Text = ""
-    """What it does, for the model of an agent that has it as a tool."""
+    """Its description, for the model of an agent that has it as a tool."""
     operations_max: Annotated[Positive, Field(le=1_000_000)] = OPERATIONS_MAX
     """The most operations of a run; beyond, it ends with the error `operations_max`."""
     hitl_tools: Names = ()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Program(Protocol):
-    """What runs the code: `program.Program`."""
+    """The runner of the code: `program.Program`."""
 
     is_at_work: bool
 
@@ -36,7 +36,7 @@ FOREIGN = (
 
 
 class Wanted:
-    """What makes an operation, besides its identity: one of the fields, by its kind; a callback has two."""
+    """The content of an operation besides its identity: one of the fields, by its kind; a callback has two."""
 
     __slots__ = ("fact", "make", "options", "runnable", "text")
 

@@ -2,7 +2,7 @@
 
 A program is a deterministic function of the log: it begins at the code's beginning, and gets the outcomes of its
 operations one by one, in log order. After each it goes on until every branch waits again; what it asks for on the
-way is matched with what the log has, and the rest is new. So whoever goes on with a run, after a crash or a wait
+way is matched with what the log has, and the rest is new. So a worker that goes on with a run, after a crash or a wait
 of weeks, has the same code at the same point, and a program that lives on between two turns is only a saving.
 
 The code is not a task of the event loop: it awaits operations, gathers and races, and anything else is refused, since

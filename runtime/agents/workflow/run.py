@@ -1,4 +1,4 @@
-"""What the function of a workflow gets: the run, through which it asks for everything that happens outside of it."""
+"""The run that the function of a workflow gets, to ask for everything that happens outside of it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 class RunProgram(OperationProgram, Protocol):
-    """What runs the code of a workflow, or its table, as far as its run needs it."""
+    """The runner of a workflow's code or table, as far as its run needs it."""
 
     run: str
     state: RunState

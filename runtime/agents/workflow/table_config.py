@@ -25,7 +25,7 @@ INPUT = "input"
 """The name by which templates and conditions refer to the input of the run."""
 STEPS_MAX = 1_000
 KINDS = ("tool", "agent", "ask", "wait", "sleep")
-"""What a step may do; it has exactly one of these keys."""
+"""The kinds of steps; each step has exactly one of these keys."""
 _OF_KIND = {
     "arguments": ("tool",),
     "approval": ("tool", "ask"),
@@ -130,11 +130,11 @@ class StepConfig(pydantic.BaseModel):
     timeout_s: Seconds | None = None
     """The longest time of an attempt at the call, or of the wait."""
     on_error: OnStepError = "fail"
-    """What happens when the step fails: the run ends with an error, or goes on with the steps that need it."""
+    """The consequence of a failed step: the run ends with an error, or goes on with the steps that need it."""
 
     @property
     def kind(self) -> str:
-        """What the step does: one of `KINDS`."""
+        """The kind of the step: one of `KINDS`."""
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
     @property

@@ -12,9 +12,9 @@ from typing import Literal
 import msgspec
 
 OnStepError = Literal["fail", "continue"]
-"""What a step that failed does to its table: it ends with an error, or goes on with the steps that need it."""
+"""The consequence of a failed step for its table: it ends with an error, or goes on with the steps that need it."""
 Outcome = Literal["open", "done", "failed", "skipped"]
-"""What has become of a step that was started or skipped."""
+"""The status of a step that was started or skipped."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """What follows from the outcomes so far.
+    """The consequences of the outcomes so far.
 
     `start` are the steps whose turn it is, in the order of the table. `end` is empty while the table is not over;
     `failed` are the steps that end it with an error, in the order of the table.
