@@ -50,14 +50,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 def test_the_wheel_holds_only_the_package_foldlog_and_its_metadata(wheel: set[str]) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert {name.split("/")[0] for name in wheel} == {"foldlog", f"foldlog-{version}.dist-info"}
-    own = {"__init__.py", "py.typed"}
+    own = {"__init__.py", "py.typed", "types.py"}
     assert {name.split("/")[1] for name in wheel if name.startswith("foldlog/")} == {*FOLDERS, *own}
 
 
 def test_every_module_of_the_five_folders_is_in_the_wheel(wheel: set[str]) -> None:
     modules = {path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
     named = {f"foldlog/{path.relative_to(ROOT).as_posix()}" for path in modules}
-    assert {*named, "foldlog/__init__.py"} == {name for name in wheel if name.endswith(".py")}
+    assert {*named, "foldlog/__init__.py", "foldlog/types.py"} == {
+        name for name in wheel if name.endswith(".py")
+    }
 
 
 def test_the_wheel_marks_each_package_as_typed(wheel: set[str]) -> None:
