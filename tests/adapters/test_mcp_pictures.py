@@ -17,7 +17,7 @@ from foldlog.replay import load_trace, replay, to_jsonl
 from ..fakes import photo_server
 from ..fakes.openai_server import Call, Reply
 from ..fakes.photo_server import PNG
-from .wires import BESIDES, KEY, WIRES
+from .wires import WIRES, set_keys
 
 SERVER = {"command": sys.executable, "args": [str(Path(photo_server.__file__))]}
 DATA = base64.b64encode(PNG).decode()
@@ -33,12 +33,7 @@ FORMS: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    for wire in WIRES.values():
-        monkeypatch.setenv(wire.variable, KEY)
-    for name, value in BESIDES.items():
-        monkeypatch.setenv(name, value)
+    set_keys(monkeypatch)
 
 
 def count_of(form: Any, sent: Any) -> int:

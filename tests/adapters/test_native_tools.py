@@ -18,7 +18,7 @@ from foldlog.runtime.ports.models import InvalidRequest, NativeTool, ProviderCal
 from ..fakes import gemini_server
 from ..fakes.openai_server import Call, Reply, Search
 from ..fakes.reasoning_server import ReasoningServer
-from .wires import KEY, WIRES, Wire, end_of, in_history, text_of
+from .wires import WIRES, Wire, end_of, in_history, set_keys, text_of
 
 PLACE = "https://example.com/ann"
 SEARCHED = Search(id="srv_1", query="who is Ann?", found=PLACE)
@@ -40,10 +40,7 @@ every_wire = pytest.mark.parametrize("wire", WITH_NATIVE.values(), ids=WITH_NATI
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    for wire in WIRES.values():
-        monkeypatch.setenv(wire.variable, KEY)
+    set_keys(monkeypatch)
 
 
 @tool(effect="pure")

@@ -29,7 +29,7 @@ from pydantic import BaseModel
 
 from ..fakes import anthropic_server, gemini_server
 from ..fakes.openai_server import Call, Reply
-from .wires import BESIDES, KEY, SEARCH, WIRES, Wire, calls_of, end_of, in_history, text_of
+from .wires import KEY, SEARCH, WIRES, Wire, calls_of, end_of, in_history, set_keys, text_of
 
 every_wire = pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES.keys())
 of_vendors = pytest.mark.parametrize(
@@ -47,12 +47,7 @@ of_chunks = some("chat", "ollama", "groq", "mistral", "openrouter", "azure", "hu
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    for wire in WIRES.values():
-        monkeypatch.setenv(wire.variable, KEY)
-    for name, value in BESIDES.items():
-        monkeypatch.setenv(name, value)
+    set_keys(monkeypatch)
 
 
 async def failure(wire: Wire, reply: Reply) -> ModelError:

@@ -8,6 +8,7 @@ from itertools import cycle, islice, product
 from typing import Any
 
 import msgspec
+import pytest
 from foldlog.adapters.models import OpenAIProvider
 from foldlog.adapters.models.vendors import VendorProvider
 from foldlog.eventlog.events import ToolSchema
@@ -219,6 +220,16 @@ BESIDES = {
     "OPENAI_API_VERSION": "2025-01-01",
 }
 """The variables that some vendors need besides a key."""
+
+
+def set_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each wire its key, and no other address than that of its test server."""
+    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for wire in WIRES.values():
+        monkeypatch.setenv(wire.variable, KEY)
+    for name, value in BESIDES.items():
+        monkeypatch.setenv(name, value)
 
 
 def text_of(deltas: list[Delta]) -> str:
