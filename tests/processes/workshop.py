@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 from foldlog.adapters.models import ScriptedProvider
-from foldlog.runtime import Agent, Evidence, Registry, ToolContext, postcondition, tool
+from foldlog.runtime import Agent, Evidence, Registry, ToolContext, WorkflowRun, postcondition, tool, workflow
 from foldlog.runtime.agents.loop import RalphLoop
 from foldlog.runtime.agents.loop_config import Stop
 from foldlog.runtime.agents.swarm import Swarm
@@ -279,6 +279,15 @@ claude_searches = Agent("claude_searches", model=claude.config.model, native_too
 gemini_searches = Agent("gemini_searches", model=gemini.config.model, native_tools=["web_search"])
 
 
+@workflow(name="errand", tools=[look, remit])
+async def errand(run: WorkflowRun, text: str) -> list[Any]:
+    """Look, remit beside a run of an agent, race a signal against a time, and remit once more."""
+    seen: list[Any] = [text, await run.call(look, thing="hammer")]
+    seen += await run.gather(lambda r: r.agent(quick, text), lambda r: r.call(remit, euros=12))
+    which, signal = await run.first(lambda r: r.wait_for("go"), lambda r: r.sleep(days=14))
+    return [*seen, which, signal.data, await run.memo("value", lambda: 7), await run.call(remit, euros=13)]
+
+
 def size(scored: Scored) -> float:
     """Return the number of words that it claims to have."""
     die_at(f"in score {scored.iteration}")
@@ -346,6 +355,7 @@ AGENTS = (
     banker,
     settler,
     company,
+    errand,
 )
 
 
