@@ -92,12 +92,16 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineFold:
-    """The bars of a family so far, by their ids."""
+    """The bars of a family so far, by their ids.
+
+    What changes its state goes on as another bar, so that its waits stay visible.
+    """
 
     def __init__(self) -> None:
         self.bars: dict[str, Bar] = {}
         self._open: dict[str, None] = {}
-        self._workers: dict[str, str] = {}
+        self._now: dict[tuple[str, ...], str] = {}
+        """The bar of a run's worker, of the run itself, and of each of its calls, as it is now."""
         self._asks: dict[str, str] = {}
 
     def add(self, event: Event) -> tuple[TimelineRow, list[Bar]]:
@@ -129,21 +133,27 @@ class TimelineFold:
         run, at = event.run_id, event.at
         match event:
             case Submitted():
-                return [self._new(event, f"run:{run}", "run", event.agent or run, state="queued")]
+                return self._become(event, ("run", run), "run", "queued", "queued")
             case Claimed():
-                lost = self._end(self._workers.get(run, ""), at, "lost")
-                self._workers[run] = name = f"worker:{run}:{event.epoch}"
-                begun = self._new(event, name, "worker", event.worker, detail=f"epoch {event.epoch}")
-                return [*lost, begun, *self._state(f"run:{run}", "")]
+                lost = self._end(self._now.get(("worker", run), ""), at, "lost")
+                begun = self._become(
+                    event, ("worker", run), "worker", event.worker, detail=f"epoch {event.epoch}"
+                )
+                waited = self._state_of(run) in {"queued", "parked"}
+                driven = self._become(event, ("run", run), "run", "driven") if waited else []
+                return [*lost, *begun, *driven]
             case Released() | Parked():
-                parked = self._state(f"run:{run}", "parked") if isinstance(event, Parked) else []
-                return [*self._end(self._workers.pop(run, ""), at), *parked]
+                ended = self._end(self._now.pop(("worker", run), ""), at)
+                if isinstance(event, Parked) and self._state_of(run) == "":
+                    return [
+                        *ended,
+                        *self._become(event, ("run", run), "run", f"parked: {event.reason}", "parked"),
+                    ]
+                return ended
             case Status(status="paused"):
-                return [
-                    self._new(event, f"pause:{run}:{event.revision}", "run", event.reason, state="paused")
-                ]
+                return self._become(event, ("run", run), "run", f"paused: {event.reason}", "paused")
             case Status(status="resumed"):
-                return [*self._end_all(f"pause:{run}:", at), *self._state(f"run:{run}", "")]
+                return self._become(event, ("run", run), "run", "driven")
             case Status() if event.status in TERMINAL_STATUSES:
                 state = {"error": "failed", "cancelled": "cancelled"}.get(event.status, "")
                 return self._end_run(run, at, state)
@@ -158,30 +168,72 @@ class TimelineFold:
                 return self._end(f"model:{run}:{event.step}:{event.phase}:{event.attempt}", at, "failed")
             case Usage():
                 return self._end_all(f"model:{run}:{event.step}:", at)
-            case ToolCall():
-                return [self._new(event, f"tool:{run}:{event.tool_call_id}", "tool", event.tool_name)]
-            case ToolAttemptFailed():
-                return self._state(f"tool:{run}:{event.tool_call_id}", "", detail="an attempt failed")
-            case ToolResult():
-                state = "" if event.success else "failed"
-                return self._end(f"tool:{run}:{event.tool_call_id}", at, state)
-            case ApprovalRequested() | WaitStarted():
-                wait = "approval" if isinstance(event, ApprovalRequested) else "waiting"
-                tool = f"tool:{run}:{event.tool_call_id}"
-                if isinstance(event, ApprovalRequested):
-                    self._asks[event.approval_id] = tool
-                return self._state(tool, wait)
-            case ApprovalResolved() | ApprovalRevoked():
-                return self._state(self._asks.get(event.approval_id, ""), "")
-            case WaitEnded():
-                return self._state(f"tool:{run}:{event.tool_call_id}", "")
             case ChildStarted():
-                return [self._new(event, f"child:{event.child_run}", "child", event.child_run)]
+                return [
+                    self._new(event, f"child:{event.child_run}", "child", event.name, detail=event.child_run)
+                ]
             case ChildFinished():
                 state = {"error": "failed", "cancelled": "cancelled"}.get(event.status, "")
                 return self._end(f"child:{event.child_run}", at, state)
             case _:
+                return self._call_bars(event)
+
+    def _call_bars(self, event: Event) -> list[Bar]:  # noqa: C901 - one case each
+        """Return the bars of tool calls: attempts that failed, and waits, are bars of their own."""
+        run, call = event.run_id, ("tool", event.run_id, event.tool_call_id or "")
+        tool = self.bars.get(self._now.get(call, ""))
+        name = tool.name if tool is not None else ""
+        match event:
+            case ToolCall():
+                return self._become(event, call, "tool", event.tool_name)
+            case ToolAttemptFailed() if tool is not None:
+                failed = self._end(tool.id, event.at, "failed")
+                return [
+                    *failed,
+                    *self._become(event, call, "tool", name, detail=f"attempt {event.attempt + 1}"),
+                ]
+            case ToolResult():
+                return self._end(self._now.get(call, ""), event.at, "" if event.success else "failed")
+            case ApprovalRequested() if tool is not None:
+                self._asks[event.approval_id] = event.tool_call_id or ""
+                if tool.start == event.at:
+                    return [msgspec.structs.replace(tool, state="approval")]
+                return self._become(event, call, "tool", name, "approval")
+            case ApprovalResolved() | ApprovalRevoked():
+                call = ("tool", run, self._asks.get(event.approval_id, ""))
+                asked = self.bars.get(self._now.get(call, ""))
+                if asked is None or asked.end is not None:
+                    return []
+                if isinstance(event, ApprovalResolved) and event.decision == "approved":
+                    return self._become(event, call, "tool", asked.name)
+                return self._end(asked.id, event.at)
+            case WaitStarted() if tool is not None:
+                return self._become(
+                    event, call, "tool", f"{name} waits for {event.name or event.kind}", "waiting"
+                )
+            case WaitEnded() if tool is not None:
+                return self._become(event, call, "tool", name.partition(" waits for ")[0])
+            case _:
                 return []
+
+    def _state_of(self, run: str) -> str:
+        bar = self.bars.get(self._now.get(("run", run), ""))
+        return bar.state if bar is not None and bar.end is None else "over"
+
+    def _become(
+        self,
+        event: Event,
+        what: tuple[str, ...],
+        lane: LANES,
+        told: str,
+        state: str = "",
+        detail: str = "",
+    ) -> list[Bar]:
+        """End the bar of something as it was, and begin another one of it."""
+        ended = self._end(self._now.get(what, ""), event.at)
+        name = ":".join((*what, str(event.revision)))
+        self._now[what] = name
+        return [*ended, self._new(event, name, lane, told, state, detail)]
 
     def _new(self, event: Event, name: str, lane: LANES, told: str, state: str = "", detail: str = "") -> Bar:
         return Bar(
@@ -199,27 +251,17 @@ class TimelineFold:
         bar = self.bars.get(name)
         if bar is None or bar.end is not None:
             return []
-        return [
-            msgspec.structs.replace(bar, end=at, state=state or ("" if bar.state in _WAITS else bar.state))
-        ]
+        return [msgspec.structs.replace(bar, end=at, state=state or bar.state)]
 
     def _end_all(self, beginning: str, at: float) -> list[Bar]:
         found = [name for name in self._open if name.startswith(beginning)]
         return [bar for name in found for bar in self._end(name, at)]
 
     def _end_run(self, run: str, at: float, state: str) -> list[Bar]:
-        self._workers.pop(run, None)
         mine = [name for name in self._open if self.bars[name].run_id == run]
-        return [bar for name in mine for bar in self._end(name, at, state)]
-
-    def _state(self, name: str, state: str, detail: str = "") -> list[Bar]:
-        bar = self.bars.get(name)
-        if bar is None or bar.end is not None or (bar.state == state and not detail):
-            return []
-        return [msgspec.structs.replace(bar, state=state, detail=detail or bar.detail)]
-
-
-_WAITS = frozenset({"queued", "parked", "approval", "waiting"})
+        return [
+            bar for name in mine for bar in self._end(name, at, "" if name.startswith("worker:") else state)
+        ]
 
 
 def _level(event: Event) -> Level:

@@ -50,17 +50,37 @@ def violations(page: Page) -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("screen", SCREENS)
-def test_a_screen_meets_wcag_in_every_theme_wide_and_narrow(open_page: Open, site: Site, screen: str) -> None:
+def test_a_screen_meets_wcag_wide_and_light_and_narrow_and_dark(
+    open_page: Open, site: Site, screen: str
+) -> None:
+    page = shown(open_page, site, screen)
+    assert violations(page) == []
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    assert violations(page) == []
+    wide: Any = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert wide[0] <= wide[1]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["wide", "narrow"])
+@pytest.mark.parametrize("theme", ["light", "dark", "contrast"])
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_screen_meets_wcag_in_every_theme_and_width(
+    open_page: Open, site: Site, screen: str, theme: str, size: dict[str, int]
+) -> None:
+    page = shown(open_page, site, screen)
+    page.set_viewport_size(size)  # type: ignore[arg-type]
+    page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
+    assert violations(page) == []
+
+
+def shown(open_page: Open, site: Site, screen: str) -> Page:
+    """Return the page of a screen once it has its content."""
     page = open_page(screen.format_map(site.runs))
     expect(page.locator("h1, .failed, .empty").first).to_be_visible()
     expect(page.locator(".skeleton")).to_have_count(0)
-    for size, themes in ((DESKTOP, ("light", "dark", "contrast")), (PHONE, ("light",))):
-        page.set_viewport_size(size)  # type: ignore[arg-type]
-        for theme in themes:
-            page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
-            assert violations(page) == []
-    wide: Any = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-    assert wide[0] <= wide[1]
+    return page
 
 
 def test_the_list_shows_each_run_and_its_chips_filter_it(open_page: Open, site: Site) -> None:
@@ -269,3 +289,26 @@ def test_what_came_while_the_server_was_away_is_there_once_it_is_back(open_page:
     page.context.set_offline(False)
     head = site.do(run.state()).head.rev
     wait_for(lambda: f"{head} events" in page.locator(".events .bar").inner_text())
+
+
+def test_a_prompt_is_shown_with_its_proof_and_a_state_with_what_changed(open_page: Open, site: Site) -> None:
+    page = open_page(f"runs/{site.runs['refunded']}?rev=14&panel=prompt")
+    expect(page.locator(".proof")).to_contain_text("Proven")
+    page.get_by_role("button", name="State").click()
+    expect(page.locator(".patch")).to_contain_text("/calls/call-1/result")
+
+
+def test_a_fork_shows_its_plan_before_it_starts_and_then_leads_to_itself(open_page: Open, site: Site) -> None:
+    page = open_page(f"runs/{site.runs['refunded']}?rev=15")
+    page.get_by_role("button", name="Fork here").click()
+    expect(page.get_by_role("button", name="Start the fork")).to_have_count(0)
+    page.get_by_role("button", name="Show the plan").click()
+    expect(page.locator(".plan")).to_contain_text("refund")
+    page.get_by_role("button", name="Start the fork").click()
+    expect(page).not_to_have_url(re.compile(site.runs["refunded"]))
+    expect(page.get_by_role("link", name="compare", exact=True)).to_be_visible()
+
+
+def test_the_list_says_why_a_run_waits(open_page: Open, site: Site) -> None:
+    page = open_page("runs?f=status:queued")
+    expect(page.locator(".line.why").first).to_contain_text("No worker serves agent")

@@ -1,5 +1,5 @@
 // The list of runs: filters, exact counts, any number of rows, and changes as they come.
-import { useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
+import { signal, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { html, Icon, Status, Time, Took, Id, Skeleton, Failed, Empty, Command, Act, announce, confirmed, copied, narrow, note } from "../parts.js";
 import { Grid } from "../grid.js";
 import { at, get, post, query, newKey } from "../api.js";
@@ -109,13 +109,28 @@ function sorted(rows) {
   return rows.sort((a, b) => b.submitted_at - a.submitted_at || (a.run_id < b.run_id ? 1 : -1));
 }
 
-/** Why a run waits, in words: of the server if it tells. @param {any} row */
-export function whyOf(row) {
-  if (typeof row.why === "string") return row.why;
-  if (row.why?.sentence) return row.why.sentence;
-  if (row.error) return row.error;
-  if (row.waiting_for === "worker") return row.reason;
-  return "";
+/** Why open runs wait, by run. */
+const reasons = signal(/** @type {Map<string, string>} */ (new Map()));
+
+/** Read why runs wait whenever the list has changed and shows one that may: at most once a second. @param {any[]} rows */
+function useReasons(rows) {
+  const open = rows.some((row) => !row.ended_at);
+  const asked = useRef(0);
+  useEffect(() => {
+    if (!open) return undefined;
+    const soon = setTimeout(async () => {
+      asked.current = Date.now();
+      const queue = await get("/queue").catch(() => null);
+      if (queue) reasons.value = new Map(queue.waiting.map((/** @type {any} */ { row, why }) => [row.run_id, why.sentence]));
+    }, Math.max(0, asked.current + 1000 - Date.now()));
+    return () => clearTimeout(soon);
+  }, [rows, open]);
+}
+
+/** Why a run waits, or why it failed, in words. @param {any} row */
+function whyOf(row) {
+  if (row.ended_at) return row.error;
+  return reasons.value.get(row.run_id) ?? "";
 }
 
 const COLUMNS = [
@@ -144,6 +159,8 @@ function shortened(id) {
 export default function Runs() {
   const filter = place.value.query.get("f") ?? "";
   const list = useRuns(filter);
+  useReasons(list.rows);
+  reasons.value; // the cells read it
   const [cursor, setCursor] = useState(-1);
   const [chosen, choose] = useState(/** @type {Set<string>} */ (new Set()));
   const field = useRef(/** @type {HTMLInputElement|null} */ (null));
