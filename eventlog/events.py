@@ -144,7 +144,7 @@ RunStatus = Literal[
 TERMINAL_STATUSES = frozenset({"completed", "error", "cancelled"})
 
 
-Via = Literal["", "api", "console", "cli", "mcp", "a2a", "agui", "responses"]
+Via = Literal["", "api", "console", "cli", "mcp", "a2a", "agui", "responses", "nats"]
 """The door through which a person or another system acted; empty if it is not known."""
 
 

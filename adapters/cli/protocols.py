@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
+    from ...eventlog.events import Via
     from ...runtime import Runtime
     from ..console.identity import Identity
     from ..console.routing import Door as ApiDoor
     from ..http.access import Role
+    from ..protocols.door import Door
 
-NAMES = ("mcp", "responses")
+NAMES = ("a2a", "agui", "mcp", "nats", "responses")
 
 
 def read_names(given: str) -> tuple[str, ...]:
@@ -54,7 +56,7 @@ async def protocol_routes(
     def identified(request: Request, role: Role) -> str:
         return check_role(identity.actor_of(request), role).name
 
-    def door(via: str) -> Door:
+    def door(via: Via) -> Door:
         return Door(runtime, identified, via=via, executor=executor, closing=closing)
 
     async with contextlib.AsyncExitStack() as stack:
@@ -63,11 +65,29 @@ async def protocol_routes(
             from ..responses import responses_routes
 
             routes += responses_routes(door("responses"))
+        if "a2a" in names:
+            routes += _a2a_routes(door("a2a"))
+        if "agui" in names:
+            from ..agui import agui_routes
+
+            routes += agui_routes(door("agui"))
+        if "nats" in names:
+            from ..nats_agents import nats_agents
+
+            await stack.enter_async_context(nats_agents(door("nats")))
         if "mcp" in names:
             from ..mcp_server import mcp_routes
 
             routes += await stack.enter_async_context(mcp_routes(door("mcp")))
         yield routes
+
+
+def _a2a_routes(door: Door) -> list[Route]:
+    try:
+        from ..a2a import a2a_routes
+    except ImportError:
+        raise ConfigError("the protocol a2a needs a2a-sdk: pip install 'foldlog[a2a]'") from None
+    return a2a_routes(door)
 
 
 def shielded(routes: list[Route], door: ApiDoor) -> list[Route]:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 Protocols = Annotated[
     str,
-    typer.Option(metavar="NAMES", help="Serve agents over these, with commas between: mcp, responses."),
+    typer.Option(
+        metavar="NAMES", help="Serve agents over these, with commas between: a2a, agui, mcp, nats, responses."
+    ),
 ]
 NAMES_MAX = 12
 """Maximum number of hooks that are listed at the start."""
@@ -209,7 +211,9 @@ async def _application(
         what.protocols, runtime, api.identity, executor=what.executor, closing=closing
     ) as routes:
         parts.append([*shielded(routes, api)])
-        names += [f"the protocol {name}" for name in what.protocols]
+        if what.protocols:
+            many = "s" if len(what.protocols) > 1 else ""
+            names.append(f"the protocol{many} {', '.join(what.protocols)}")
         if what.api:
             names.append("the console" if what.console else "the API")
         yield console_app(api, *parts) if what.api else application(*parts), " and ".join(names), api

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import anyio
@@ -35,7 +35,9 @@ from ...runtime.options import RunOptions
 from ..http.answers import Refused
 from ..protocols.asked import Asked
 from ..protocols.door import Door, Origin
-from .questions import answer_of, question_of, text_of
+from ..protocols.questions import text_of
+from ..protocols.reading import going_on
+from .questions import answer_of, question_of
 
 logger = logging.getLogger("foldlog.mcp_server")
 
@@ -107,17 +109,17 @@ class _AgentServer:
         _check(given)
         state = params.request_state
         if state is None and "run" not in given:
-            run, owns = await self._start(params.name, given, origin), True
+            run, owns, answered = await self._start(params.name, given, origin), True, list[str]()
             if given.get("background"):
                 return _told(f"The run {run.run_id} goes on.", run.run_id, "running")
         else:
             run, owns = await self._found(params.name, state or given["run"]), state is not None
-            await self._answer(run, params.input_responses or {}, origin)
+            answered = await self._answer(run, params.input_responses or {}, origin)
             await self._door.drive(run)
         mark = (_session_of(call), call.request_id)
         heard = self._cancelled[mark] = asyncio.Event()
         try:
-            return await self._waited(call, run, origin)
+            return await self._waited(call, run, origin, answered)
         except anyio.get_cancelled_exc_class():
             if owns and not self._door.closing.is_set():
                 with anyio.CancelScope(shield=True):
@@ -142,16 +144,18 @@ class _AgentServer:
             raise _Problem(f"run {run_id} is one of {agent!r}: call that tool")
         return run
 
-    async def _answer(self, run: RunHandle[Any], answers: Mapping[str, Any], origin: Origin) -> None:
-        """Answer what the client was asked in the result before this call."""
+    async def _answer(self, run: RunHandle[Any], answers: Mapping[str, Any], origin: Origin) -> list[str]:
+        """Answer what the client was asked in the result before this call; return what was answered."""
         asked = Asked()
         if answers:
             async with contextlib.aclosing(run.until_waiting(detailed=True)) as events:
                 async for event in events:
                     asked.feed(event)
-        for approval_id, result in answers.items():
-            if approval_id in asked.open:
-                await self._resolve(run, asked, approval_id, result, origin)
+        return [
+            approval_id
+            for approval_id, result in answers.items()
+            if approval_id in asked.open and await self._resolve(run, asked, approval_id, result, origin)
+        ]
 
     async def _resolve(
         self, run: RunHandle[Any], asked: Asked, approval_id: str, result: object, origin: Origin
@@ -168,12 +172,14 @@ class _AgentServer:
             raise _Problem(f"{error}; call again with run {run.run_id!r} to be asked again") from None
         return True
 
-    async def _waited(self, call: Call, run: RunHandle[Any], origin: Origin) -> Result:
+    async def _waited(
+        self, call: Call, run: RunHandle[Any], origin: Origin, answered: Collection[str]
+    ) -> Result:
         """Return the result of a run once it is over, or its questions."""
         asked, told = Asked(), _Told(call)
         while True:
             over, status = False, ""
-            async with contextlib.aclosing(run.until_waiting(told.cursor, detailed=True)) as events:
+            async with contextlib.aclosing(going_on(run, answered, told.cursor)) as events:
                 async for event in events:
                     asked.feed(event)
                     await told.feed(event)
@@ -191,6 +197,7 @@ class _AgentServer:
             if is_version_at_least(call.protocol_version, ASKS_BY_RESULT):
                 questions: types.InputRequests = {key: question_of(each) for key, each in asked.open.items()}
                 return types.InputRequiredResult(input_requests=questions, request_state=run.run_id)
+            answered = list(asked.open)
             if not await self._ask(call, run, asked, told.cursor, origin):
                 return _told(_waits(run.run_id, asked), run.run_id, "paused")
             await self._door.drive(run)
@@ -229,7 +236,7 @@ class _AgentServer:
                 await heard.wait()
         if by_closing or heard.is_set():
             with contextlib.suppress(FoldlogError):
-                await run.cancel("its caller cancelled the call", by=origin.actor)
+                await run.cancel("its caller cancelled the call", by=self._door.by(origin))
 
     async def _hears_of_cancels(self, ctx: Call, call_next: CallNext) -> HandlerResult:
         if ctx.method == "notifications/cancelled" and ctx.params is not None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 
 from ...eventlog.errors import ConfigError, NotRegistered
-from ...eventlog.events import Trigger
+from ...eventlog.events import Actor, Trigger, Via
 from ...runtime import Runtime
 from ...runtime.executors.installed import executor_factory
 from ...runtime.handle import CallOutcome, Decision, RunHandle
@@ -45,7 +45,7 @@ class Door:
         runtime: Runtime,
         identified: Callable[[Request, Role], str],
         *,
-        via: str,
+        via: Via,
         executor: str = "durable",
         closing: asyncio.Event | None = None,
     ) -> None:
@@ -81,7 +81,7 @@ class Door:
             request_id=origin.request_id,
             traceparent=origin.traceparent,
         )
-        given = RunOptions(**options, executor=self._executor, trigger=trigger)
+        given = RunOptions(**options, executor=self._executor, trigger=trigger, by=self.by(origin))
         if key:
             given["idempotency_key"] = self.key_of(origin, key)
         return await self.runtime.start(agent, content, **given)
@@ -111,7 +111,11 @@ class Door:
         result: Any = None,
     ) -> None:
         """Answer an approval of a run or of one below it. Raises `ApprovalError`."""
-        await run.resolve(approval_id, decision, note, arguments, outcome, result, by=origin.actor)
+        await run.resolve(approval_id, decision, note, arguments, outcome, result, by=self.by(origin))
+
+    def by(self, origin: Origin) -> Actor:
+        """Return who acts, through which door, as events tell it."""
+        return Actor(by=origin.actor, via=self.via, request_id=origin.request_id)
 
     async def drive(self, run: RunHandle[Any]) -> None:
         """Get a run driven on that was driven in this process or in one that is gone; a worker's needs no word."""

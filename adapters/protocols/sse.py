@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any, TypeVar
 
+import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
@@ -15,6 +17,14 @@ PING_S = 15
 """Seconds between the comments that keep a silent stream alive."""
 SEND_TIMEOUT_S = 60.0
 """The time that a client has to take what was sent."""
+T = TypeVar("T")
+_LINE_END = "\n"
+"""The standard allows others; the client of AG-UI looks for this one."""
+
+
+def server_event(content: Any, event: str | None = None) -> ServerSentEvent:
+    """Return an event whose data is this content as JSON."""
+    return ServerSentEvent(data=msgspec.json.encode(content).decode(), event=event, sep=_LINE_END)
 
 
 def event_stream(
@@ -27,9 +37,9 @@ def event_stream(
     It also ends once the server is `closing`, and its client goes on elsewhere.
     """
     return EventSourceResponse(
-        _told(_until(events, closing), on_error),
+        _told(until_closing(events, closing), on_error),
         ping=PING_S,
-        ping_message_factory=lambda: ServerSentEvent(comment="ping"),
+        ping_message_factory=lambda: ServerSentEvent(comment="ping", sep=_LINE_END),
         send_timeout=SEND_TIMEOUT_S,
         headers={"Cache-Control": "no-store"},
     )
@@ -46,25 +56,24 @@ async def _told(
             yield on_error(answer_to(error))
 
 
-async def _until(
-    events: AsyncGenerator[ServerSentEvent], closing: asyncio.Event
-) -> AsyncGenerator[ServerSentEvent]:
+async def until_closing(events: AsyncGenerator[T], closing: asyncio.Event) -> AsyncGenerator[T]:
+    """Yield the events, but only until the server is closing."""
     ending = asyncio.ensure_future(closing.wait())
     try:
-        async with contextlib.aclosing(events):
-            while True:
-                coming = asyncio.ensure_future(anext(events))
-                try:
-                    await asyncio.wait({coming, ending}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    if not coming.done():
-                        coming.cancel()
-                        await asyncio.gather(coming, return_exceptions=True)
-                if coming.cancelled():
-                    return
-                try:
-                    yield coming.result()
-                except StopAsyncIteration:
-                    return
+        while True:
+            coming = asyncio.ensure_future(anext(events))
+            try:
+                await asyncio.wait({coming, ending}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not coming.done():
+                    coming.cancel()
+                    await asyncio.gather(coming, return_exceptions=True)
+            if coming.cancelled():
+                return
+            try:
+                yield coming.result()
+            except StopAsyncIteration:
+                return
     finally:
         ending.cancel()
+        await events.aclose()

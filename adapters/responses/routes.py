@@ -20,8 +20,8 @@ from ..http.answers import Refused, answer
 from ..http.bodies import check_json, parse_json, read_body
 from ..protocols.connected import while_connected
 from ..protocols.door import Door, Origin
-from ..protocols.reading import Snapshot
-from ..protocols.sse import event_stream
+from ..protocols.reading import Snapshot, going_on
+from ..protocols.sse import event_stream, server_event
 from .asked import PREVIOUS, Asked, read_asked
 from .errors import BadRequest, answered
 from .objects import APPROVAL, WAITING, response_of
@@ -81,7 +81,7 @@ class _Responses:
             return self._streamed(self._stream(run, 0, seen))
         if asked.background:
             return answer(200, await self._now(run))
-        return answer(200, await while_connected(request, self._rested(run)))
+        return answer(200, await while_connected(request, self._rested(run, seen)))
 
     async def retrieve(self, request: Request) -> Response:
         """Return a response as it is now; with `stream=true` what comes after `starting_after`."""
@@ -99,7 +99,7 @@ class _Responses:
         """Cancel a run and all runs below it; one that is over stays as it is."""
         origin = self._door.origin(request)
         run = await self._run(request.path_params["id"])
-        await run.cancel("cancelled by its caller", by=origin.actor)
+        await run.cancel("cancelled by its caller", by=self._door.by(origin))
         return answer(200, await self._now(run))
 
     async def _run(self, run_id: str) -> RunHandle[Any]:
@@ -185,10 +185,10 @@ class _Responses:
             _read(output, event)
         return await self._response(run, output, waits=snapshot.waits)
 
-    async def _rested(self, run: RunHandle[Any]) -> dict[str, Any]:
+    async def _rested(self, run: RunHandle[Any], answered: set[str]) -> dict[str, Any]:
         """Return the response once the run is over, or waits for somebody."""
         output, over = Output(run.run_id), False
-        async with contextlib.aclosing(run.until_waiting(detailed=True)) as events:
+        async with contextlib.aclosing(going_on(run, answered)) as events:
             async for event in events:
                 _read(output, event)
                 over = event.is_end
@@ -222,7 +222,7 @@ class _Responses:
             }
             yield {"type": "response.created", "sequence_number": 0, "response": begun}
             yield {"type": "response.in_progress", "sequence_number": 1, "response": begun}
-        async with contextlib.aclosing(run.until_waiting(detailed=True)) as events:
+        async with contextlib.aclosing(going_on(run, answered)) as events:
             async for event in events:
                 hidden = bool(unseen)
                 for sent in output.feed(event):
@@ -250,7 +250,7 @@ def _read(output: Output, event: Any) -> None:
 
 
 def _sent(event: Sent) -> ServerSentEvent:
-    return ServerSentEvent(data=msgspec.json.encode(event).decode(), event=event["type"])
+    return server_event(event, event["type"])
 
 
 def _failed(problem: Response) -> ServerSentEvent:

@@ -55,6 +55,11 @@ class JetStreamLog:
         """The address of the server, without credentials."""
         return self._wire.url
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The URLs of the servers with their credentials, for further connections of this process. Never show them."""
+        return self._wire.servers
+
     async def audit(self) -> Audit:
         """Read every stream of the namespace and account for each position. Raises `LogUnavailable`."""
         return await audit(self._wire, self._layout, self.events.shards)

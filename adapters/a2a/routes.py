@@ -1,0 +1,119 @@
+"""The routes of A2A: for each agent its card, which anybody may read, and its endpoint, which speaks JSON-RPC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from a2a.server.context import ServerCallContext
+from a2a.server.request_handlers.response_helpers import agent_card_to_dict
+from a2a.server.routes.common import DefaultServerCallContextBuilder
+from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
+    HTTPAuthSecurityScheme,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+)
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Receive
+
+from ..http.answers import Refused, guarded
+from ..http.bodies import read_body
+from ..protocols.door import Door
+from .handler import ORIGIN, REQUEST, AgentHandler
+
+BODY_BYTES_MAX = 32 * 1024 * 1024
+"""The largest request, with its files."""
+PROTOCOL_VERSION = "1.0"
+MODES = ("text/plain", "application/json")
+
+
+def a2a_routes(door: Door) -> list[Route]:
+    """Return the routes below `/a2a`, and the card of the only agent where one is looked for without a name."""
+    routes = _Agents(door)
+    well_known = "/.well-known/agent-card.json"
+    found = [
+        Route(f"/a2a/{{agent}}{well_known}", guarded(routes.card), methods=["GET"]),
+        Route("/a2a/{agent}", guarded(routes.call), methods=["POST"]),
+    ]
+    if len(door.agents) == 1:
+        found.append(Route(well_known, guarded(routes.card), methods=["GET"]))
+    return found
+
+
+class _Known(DefaultServerCallContextBuilder):
+    """Puts the caller and its request into the state of a call."""
+
+    def build(self, request: Request) -> ServerCallContext:
+        context = super().build(request)
+        context.state[ORIGIN], context.state[REQUEST] = request.scope[ORIGIN], request
+        return context
+
+
+class _Agents:
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._endpoints = {
+            name: JsonRpcDispatcher(AgentHandler(door, name), context_builder=_Known())
+            for name in door.agents
+        }
+
+    async def card(self, request: Request) -> Response:
+        """Return the card of an agent."""
+        name = self._named(request, next(iter(self._door.agents)))
+        base = f"{request.url.scheme}://{request.headers.get('host', '')}"
+        return JSONResponse(
+            agent_card_to_dict(_card(name, self._door.agent(name).kind, f"{base}/a2a/{name}"))
+        )
+
+    async def call(self, request: Request) -> Response:
+        """Answer a request in JSON-RPC, once its sender is known and all of it has arrived."""
+        name = self._named(request)
+        origin = self._door.origin(request)
+        body = await read_body(request, BODY_BYTES_MAX)
+        request.scope[ORIGIN] = origin
+        whole = Request(request.scope, _replayed(body, request.receive))
+        return await self._endpoints[name].handle_requests(whole)
+
+    def _named(self, request: Request, only: str = "") -> str:
+        name: str = request.path_params.get("agent", only)
+        if name not in self._door.agents:
+            raise Refused(404, f"there is no agent {name[:80]!r}")
+        return name
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a receiver of a body that was read, and of what follows it."""
+    given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def received() -> Message:
+        return given.pop() if given else await receive()
+
+    return received
+
+
+def _card(name: str, kind: str, url: str) -> AgentCard:
+    text = f"Ask the {kind} {name}."
+    bearer: dict[str, Any] = {"scheme": "bearer", "description": "a token of the role operator"}
+    return AgentCard(
+        name=name,
+        description=text,
+        version="1",
+        supported_interfaces=[
+            AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version=PROTOCOL_VERSION)
+        ],
+        capabilities=AgentCapabilities(streaming=True),
+        default_input_modes=list(MODES),
+        default_output_modes=["text/plain"],
+        security_schemes={
+            "token": SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(**bearer))
+        },
+        security_requirements=[SecurityRequirement(schemes={"token": StringList()})],
+        skills=[AgentSkill(id=name, name=name, description=text, tags=[kind])],
+    )

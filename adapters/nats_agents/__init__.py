@@ -1,0 +1,5 @@
+"""Agents over NATS, by the Synadia Agent Protocol 0.3: found by `$SRV.INFO.agents`, prompted by a request."""
+
+from .service import nats_agents
+
+__all__ = ["nats_agents"]

@@ -1,0 +1,138 @@
+"""The micro services of the agents: their endpoints, their heartbeat, and the prompts under way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+import nats.micro
+from nats.aio.client import Client
+from nats.micro.request import Request
+from nats.micro.service import EndpointConfig, Service
+
+from ...eventlog.errors import ConfigError, LogUnavailable
+from ...eventlog.jetstream.address import credentials_file
+from ..protocols.door import Door
+from .conversation import Conversation
+
+logger = logging.getLogger("foldlog.nats_agents")
+
+PROTOCOL_VERSION = "0.3"
+HARNESS = "foldlog"
+HEARTBEAT_S = 30.0
+CONNECT_S = 10.0
+PROMPTS_MAX = 1000
+"""The most prompts that are told at once; runs that are no longer told go on."""
+
+
+@contextlib.asynccontextmanager
+async def nats_agents(door: Door) -> AsyncIterator[None]:
+    """Serve the agents of a door on the NATS server of its log while open. Raises `ConfigError` for another log."""
+    servers = getattr(door.runtime.log, "servers", None)
+    if servers is None:
+        raise ConfigError("the protocol nats needs a log on a NATS server: give --server or NATS_URL")
+    connection = Client()
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            await connection.connect(
+                list(servers),
+                name="foldlog agents",
+                user_credentials=credentials_file(),
+                max_reconnect_attempts=-1,
+                error_cb=_note,
+            )
+    except TimeoutError:
+        raise LogUnavailable("the NATS server did not take the connection of the protocol nats") from None
+    served = [_Served(door, name, connection) for name in door.agents]
+    try:
+        for each in served:
+            await each.start()
+        yield
+    finally:
+        for each in served:
+            await each.stop()
+        await connection.close()
+
+
+async def _note(error: Exception) -> None:
+    logger.warning("NATS: %s", error)
+
+
+class _Served:
+    """One agent as a service named `agents`, with its prompts."""
+
+    def __init__(self, door: Door, agent: str, connection: Client) -> None:
+        self._door, self._agent, self._connection = door, agent, connection
+        self._place = f"{HARNESS}.{door.runtime.log.namespace}.{agent}"
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._service: Service
+
+    async def start(self) -> None:
+        """Register the service, then begin to publish its heartbeat."""
+        self._service = await nats.micro.add_service(
+            self._connection,
+            name="agents",
+            version=version("foldlog"),
+            description=f"Ask the {self._door.agent(self._agent).kind} {self._agent}.",
+            metadata={**self._identity(), "protocol_version": PROTOCOL_VERSION},
+        )
+        payload_max = f"{self._connection.max_payload}B"
+        for endpoint in (
+            EndpointConfig(
+                name="prompt",
+                subject=f"agents.prompt.{self._place}",
+                queue_group="agents",
+                metadata={"max_payload": payload_max, "attachments_ok": "true"},
+                handler=self._prompt,
+            ),
+            EndpointConfig(name="status", subject=f"agents.status.{self._place}", handler=self._status),
+        ):
+            await self._service.add_endpoint(endpoint)
+        self._keep(self._beat())
+
+    async def stop(self) -> None:
+        """Take no more prompts; runs go on."""
+        await self._service.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _prompt(self, request: Request) -> None:
+        """Tell a prompt in a task of its own: the service hands on one request after the other."""
+        message = request._msg  # noqa: SLF001 - has the reply subject, which a stream of answers needs
+        if not message.reply:
+            return
+        if len(self._tasks) > PROMPTS_MAX:
+            await request.respond_error("503", "too many prompts are under way; try again")
+            await request.respond()
+            return
+        key = (message.headers or {}).get("Nats-Msg-Id", "")
+        conversation = Conversation(self._door, self._agent, self._connection, message.reply)
+        self._keep(conversation.hold(message.data, key))
+
+    async def _status(self, request: Request) -> None:
+        await request.respond(self._beacon())
+
+    async def _beat(self) -> None:
+        while True:
+            await self._connection.publish(f"agents.hb.{self._place}", self._beacon())
+            await asyncio.sleep(HEARTBEAT_S)
+
+    def _identity(self) -> dict[str, str]:
+        return {"agent": HARNESS, "owner": self._door.runtime.log.namespace, "session": self._agent}
+
+    def _beacon(self) -> bytes:
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        more = {"instance_id": self._service.id, "ts": now, "interval_s": HEARTBEAT_S}
+        return msgspec.json.encode({**self._identity(), **more})
+
+    def _keep(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
