@@ -356,7 +356,8 @@ class Runtime(Generic[DepsT_co]):
         """Return what `rollback` would do, storing nothing. Raises as it does."""
         from .rollbacks.rollback import plan_rollback
 
-        return await plan_rollback(self.log, self, self.registry, run_id, from_step=from_step, by=by)
+        subject = await self.locate(run_id)
+        return await plan_rollback(self.log, self.registry, subject, from_step=from_step, by=by)
 
     async def rollback(
         self, run_id: str, *, from_step: str | None = None, by: str = "", executor: str | None = None

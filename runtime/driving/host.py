@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from importlib.metadata import version
 from typing import Literal, Protocol
 
@@ -14,7 +14,7 @@ import msgspec
 
 from ...eventlog.clock import Clock
 from ...eventlog.errors import ConfigError
-from ...eventlog.ports import Log, Presence, Write
+from ...eventlog.ports import Log, Presence, Subject, Write
 from ...projections.run_state import RunState
 from ..agents.registry import Registry
 from ..core.commands import Command
@@ -46,6 +46,8 @@ class Host(msgspec.Struct, kw_only=True):
     """The address under which other systems reach `foldlog serve`, for the URLs of callbacks."""
     limits: dict[str, int] = {}
     """How many calls run at once in the namespace, by the names of the limits (`tool:NAME`, `mcp:SERVER`)."""
+    roll_back: Callable[[Subject], Awaitable[str]] | None = None
+    """Starts the rollback of a run on the executor that drives it, and returns its id; empty if there is nothing."""
     policy: NamespacePolicy | None = None
     """The policy of runs that this process starts by itself; null for none."""
     agents: dict[str, Runnable] = {}

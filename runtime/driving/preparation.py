@@ -87,7 +87,12 @@ class Preparation:
         workflow = self._agent
         if not isinstance(workflow, Workflow):
             raise NotRegistered(f"{workflow.kind} {workflow.name!r} is not a workflow in this process")
-        return workflow.decider(state)
+        roll_back, subject = self._host.roll_back, self._journal.subject
+        if not isinstance(workflow, WorkflowTable) or roll_back is None:
+            return workflow.decider(state)
+        decider = workflow.decider(state)
+        decider.roll_back = lambda: roll_back(subject)
+        return decider
 
     async def deps(self) -> Any:
         """Open what the code of the run depends on, at the first call. Raises `ConfigError`."""

@@ -50,7 +50,7 @@ class LocalExecutor:
     runs_in: RunsIn = "process"
 
     def __init__(self, host: Host) -> None:
-        self._host = host
+        self._host = host = msgspec.structs.replace(host, roll_back=self._roll_back)
         self._keeper = LeaseKeeper(host)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._leaving = False
@@ -99,6 +99,11 @@ class LocalExecutor:
             host = msgspec.structs.replace(self._host, agents={**self._host.agents, **given})
             host.runnable_of(journal.state)
             self._spawn(journal, host, None, take_over=True)
+
+    async def _roll_back(self, subject: Subject) -> str:
+        from .rolling_back import roll_back
+
+        return await roll_back(self._host, self, subject)
 
     async def failure(self, run_id: str) -> FoldlogError | None:
         """Wait until this process stops driving the run, and return the error that stopped it, if any."""

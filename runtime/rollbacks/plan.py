@@ -97,15 +97,17 @@ class _Run:
         """Calls that have run children, whose own calls are compensated instead."""
 
 
-def done_calls(events: Iterable[Event]) -> list[DoneCall]:  # noqa: C901 - one case each
-    """Return the calls of a family that are over and have changed something, in the order of their results.
+def done_calls(events: Iterable[Event], of: str) -> list[DoneCall]:  # noqa: C901 - one case each
+    """Return the calls of a run and those below it that have changed something, in the order of their results.
 
     Calls that had started when their run ended come first.
     """
     runs: dict[str, _Run] = {}
     found: list[DoneCall] = []
     for event in events:
-        if isinstance(event, Submitted):
+        if isinstance(event, Submitted) and (
+            event.run_id == of or (event.parent is not None and event.parent.run in runs)
+        ):
             runs[event.run_id] = _Run(event, event.agent)
         run = runs.get(event.run_id)
         if run is None or event.inner_tool_call_id is not None:

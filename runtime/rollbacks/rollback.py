@@ -6,14 +6,15 @@ whoever asks again gets the rollback that is open, and a further one has only wh
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ...eventlog.commits import decode
-from ...eventlog.errors import ConfigError, RunNotFound
+from ...eventlog.errors import ConfigError
 from ...eventlog.events import Event, Submitted, Trigger
+from ...eventlog.names import shard_in
 from ...eventlog.offload import restore
 from ...eventlog.ports import Family
 from ...projections.run_state import RunState
@@ -32,14 +33,6 @@ NUMBER_MAX = 100
 
 Policy = Callable[[WorkflowTable], Awaitable[Mapping[str, Any]]]
 """Returns the policy of the namespace for a run of this table."""
-
-
-class Places(Protocol):
-    """Finds runs. `Runtime` implements it."""
-
-    async def locate(self, run_id: str) -> Subject:
-        """Return the subject of a run. Raises `RunNotFound`."""
-        ...
 
 
 class RollbackPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,28 +74,51 @@ def key_of_rollback(run: str, number: int = 1) -> str:
 
 
 async def plan_rollback(
-    log: Log, places: Places, registry: Registry, run_id: str, *, from_step: str | None = None, by: str = ""
+    log: Log, registry: Registry, subject: Subject, *, from_step: str | None = None, by: str = ""
 ) -> RollbackPlan:
-    """Return the plan of a rollback, storing nothing.
+    """Return the plan of the rollback of a run that is over, storing nothing.
 
     Raises `RunNotFound`, `ConfigError` for a run that is open, belongs to another, is a rollback itself or has nothing
     to be rolled back, `NotRegistered`.
     """
-    subject = await places.locate(run_id)
     state = await Journal(log, subject).load()
     submitted = _may_be_rolled_back(state)
-    earlier = await _earlier(log, places, state.run)
-    if earlier.open is not None:
-        return RollbackPlan(run=state.run, number=earlier.number, rollback=earlier.open, submitted=submitted)
-    calls = done_calls(await _events(log, subject))
-    steps = compensations(calls, earlier.done, earlier.doubtful, registry, from_step)
-    if not steps and earlier.completed:
-        return RollbackPlan(run=state.run, number=earlier.number, rollback=earlier.last, submitted=submitted)
-    if not steps:
+    plan = await _plan(log, registry, subject, submitted, from_step)
+    if plan.rollback is None and not plan.steps:
         raise ConfigError(
             f"run {state.run} has nothing to be rolled back: no call of it has changed anything"
         )
-    return RollbackPlan(run=state.run, number=earlier.number, steps=tuple(steps), by=by, submitted=submitted)
+    return msgspec.structs.replace(plan, by=by)
+
+
+async def plan_of_failed(log: Log, registry: Registry, subject: Subject) -> RollbackPlan:
+    """Return the plan of the rollback that a table starts before it ends; it may have no steps. Raises as above."""
+    state = await Journal(log, subject).load()
+    assert state.submitted is not None  # noqa: S101 - its driver asks
+    return await _plan(log, registry, subject, state.submitted, None)
+
+
+async def _plan(
+    log: Log, registry: Registry, subject: Subject, submitted: Submitted, from_step: str | None
+) -> RollbackPlan:
+    run = subject.id
+    earlier = await _earlier(log, run)
+    if earlier.open is not None:
+        return RollbackPlan(run=run, number=earlier.number, rollback=earlier.open, submitted=submitted)
+    events = await _events(log, subject)
+    for below in _tables_below(events, run):
+        own = await _earlier(log, below)
+        if own.open is not None:
+            raise ConfigError(
+                f"run {below}, below run {run}, is being rolled back by run {own.open}: wait for it"
+            )
+        earlier.done |= own.done
+        earlier.doubtful |= own.doubtful
+    calls = done_calls(events, run)
+    steps = compensations(calls, earlier.done, earlier.doubtful, registry, from_step)
+    if not steps and earlier.completed:
+        return RollbackPlan(run=run, number=earlier.number, rollback=earlier.last, submitted=submitted)
+    return RollbackPlan(run=run, number=earlier.number, steps=tuple(steps), submitted=submitted)
 
 
 async def submission_of(
@@ -139,7 +155,16 @@ def _may_be_rolled_back(state: RunState) -> Submitted:
     return submitted
 
 
-async def _earlier(log: Log, places: Places, run: str) -> Earlier:
+def _tables_below(events: Iterable[Event], run: str) -> list[str]:
+    """Return the tables of a family, other than this run: each may have been rolled back by itself."""
+    return [
+        event.run_id
+        for event in events
+        if isinstance(event, Submitted) and event.run_id != run and "steps" in event.config
+    ]
+
+
+async def _earlier(log: Log, run: str) -> Earlier:
     """Return what the rollbacks of a run have done so far."""
     earlier = Earlier()
     for number in range(1, NUMBER_MAX + 1):
@@ -147,10 +172,10 @@ async def _earlier(log: Log, places: Places, run: str) -> Earlier:
         found = await run_of_key(log, key_of_rollback(run, number))
         if found is None:
             return earlier
-        try:
-            state = await Journal(log, await places.locate(found)).load()
-        except RunNotFound:  # it is recorded and not stored yet: whoever asks for it stores it
+        subject = await log.events.find(shard_in(found) or 0, found)
+        if subject is None:  # it is recorded and not stored yet: whoever asks for it stores it
             return earlier
+        state = await Journal(log, subject).load()
         earlier.last = found
         if not state.over:
             earlier.open = found

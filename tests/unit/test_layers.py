@@ -36,6 +36,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "driving",
             "journal",
             "ports",
+            "rollbacks",
             "shared",
             "tools",
             "triggers",

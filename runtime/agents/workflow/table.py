@@ -17,7 +17,7 @@ from ...ports.suggestions import near, unknown
 from ...ports.tools import Tool
 from .table_config import StepConfig, TableConfig, input_names, read_table, table_error
 from .table_decider import TableDecider
-from .workflow import Decider, Workflow
+from .workflow import Workflow
 
 
 class Known(Protocol):
@@ -133,7 +133,7 @@ class WorkflowTable(Workflow[Any]):
         steps = {step.id: step for step in self.config.steps}
         return [steps[step.id] for step in in_order(self.plan)]
 
-    def decider(self, state: RunState) -> Decider:
+    def decider(self, state: RunState) -> TableDecider:
         """Return the decider of a run, at the beginning of its log."""
         return TableDecider(self, state)
 

@@ -130,7 +130,8 @@ class StepConfig(pydantic.BaseModel):
     timeout_s: Seconds | None = None
     """The longest time of an attempt at the call, or of the wait."""
     on_error: OnStepError = "fail"
-    """The consequence of a failed step: the run ends with an error, or goes on with the steps that need it."""
+    """The consequence of a failed step: the run ends with an error, goes on with the steps that need it, or ends and is
+    rolled back."""
 
     @property
     def kind(self) -> str:

@@ -7,7 +7,7 @@ evaluated again for a step that the log has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -45,6 +45,10 @@ class Tabled(KnowsTools, Protocol):
         ...
 
 
+ROLLBACK = "rollback#0"
+"""The place at which a table that failed notes the run that rolls it back."""
+
+
 class _Broken(Exception):
     """A step cannot be asked for: a reference or a condition that fails."""
 
@@ -66,6 +70,8 @@ class TableDecider:
         self._skips: dict[str, Ended] = {}
         self._wanted: dict[str, Operation[Any]] = {}
         self._new: list[Fact] = []
+        self.roll_back: Callable[[], Awaitable[str]] | None = None
+        """Starts the rollback of the run; null where nothing is driven."""
 
     # --- for the driver -----------------------------------------------------------------------------------------------
 
@@ -78,7 +84,7 @@ class TableDecider:
     def unasked(self) -> list[str]:
         """The operations that the log has and no step asks for."""
         known = {each.place for tried in self._operations.values() for each in tried}
-        return [place for place in self._flow.asked if place not in known]
+        return [place for place in self._flow.asked if place not in known and place != ROLLBACK]
 
     def go_on(self, state: RunState) -> Progress:
         """Return what the table asks for after what the log has. Raises `Divergence`."""
@@ -91,7 +97,7 @@ class TableDecider:
                 self._skip(self._steps[skipped.id], skipped.why)
             for step in move.start:
                 self._begin(self._steps[step])
-            if move.end:
+            if move.end and (self._rollback is not None or not self._is_rolled_back(move.failed)):
                 end = self._ending(move.failed)
             if end is not None or not (move.skip or move.start):
                 break
@@ -250,7 +256,7 @@ class TableDecider:
 
     def _ending(self, failed: tuple[str, ...]) -> Ending:
         if failed:
-            why = f"step {failed[0]!r} failed: {self._why(failed[0])}"
+            why = f"step {failed[0]!r} failed: {self._why(failed[0])}{_rolled_back(self._rollback)}"
             return Ending(error_type="workflow_failed", message=why)
         values = self._values()
         for step in self._steps.values():
@@ -263,6 +269,25 @@ class TableDecider:
         if value is None:
             return Ending(output="")
         return Ending(output=_text(value))
+
+    def _is_rolled_back(self, failed: tuple[str, ...]) -> bool:
+        """Ask for the rollback of the run, if a step that failed says so; return whether it does."""
+        if not any(self._steps[step].on_error == "rollback" for step in failed):
+            return False
+        if ROLLBACK not in self._wanted:
+            self._wanted[ROLLBACK] = self._run.memo("rollback", self._start_rollback)
+        return True
+
+    @property
+    def _rollback(self) -> Ended | None:
+        """What came of the start of the rollback; null while there is none."""
+        return self._flow.ended.get(ROLLBACK)
+
+    async def _start_rollback(self) -> str:
+        """Start the rollback; return its run, empty if there is nothing to roll back. Raises `FoldlogError`."""
+        if self.roll_back is None:
+            raise ConfigError("the process that drives it starts no rollbacks: use foldlog rollback")
+        return await self.roll_back()
 
     def _why(self, step: str) -> str:
         value = self._values().get(step, {})
@@ -300,6 +325,16 @@ def filled(value: Any, values: Mapping[str, Any], *, below_null: bool = False) -
             return [filled(each, values, below_null=below_null) for each in value]
         case _:
             return value
+
+
+def _rolled_back(started: Ended | None) -> str:
+    if started is None:
+        return ""
+    if started.status != "success":
+        return f"; its rollback could not be started: {started.error}"
+    return (
+        f"; it is rolled back by run {started.value}" if started.value else "; nothing had to be rolled back"
+    )
 
 
 def _has_failed(step: StepConfig, ended: Ended) -> bool:

@@ -11,8 +11,9 @@ from typing import Literal
 
 import msgspec
 
-OnStepError = Literal["fail", "continue"]
-"""The consequence of a failed step for its table: it ends with an error, or goes on with the steps that need it."""
+OnStepError = Literal["fail", "continue", "rollback"]
+"""The consequence of a failed step for its table: it ends with an error, goes on with the steps that need it, or ends and
+is rolled back."""
 Outcome = Literal["open", "done", "failed", "skipped"]
 """The status of a step that was started or skipped."""
 
@@ -52,7 +53,9 @@ def next_move(steps: Sequence[Step], found: Mapping[str, Outcome]) -> Move:
     is skipped with the first of its needs that was; one that failed and lets the table go on counts as done.
     """
     at_work = any(outcome == "open" for outcome in found.values())
-    failed = tuple(step.id for step in steps if found.get(step.id) == "failed" and step.on_error == "fail")
+    failed = tuple(
+        step.id for step in steps if found.get(step.id) == "failed" and step.on_error != "continue"
+    )
     if failed:
         return Move(end="" if at_work else "failed", failed=failed)
     waiting = [step for step in steps if step.id not in found]
