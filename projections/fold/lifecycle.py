@@ -126,8 +126,18 @@ def set_status(state: RunState, event: Status) -> None:
             state.held_at, state.pause_requested = None, False
         state.paused = state.parked = None
         state.pause_by = ""
+        if state.flow is not None and event.reason in {"manual", "policy", "takeover"}:
+            state.paused = _still_waits_for(state)
     elif event.status in TERMINAL_STATUSES:
         state.terminal, state.owner, state.parked, state.paused = event, None, None, None
+
+
+def _still_waits_for(state: RunState) -> str | None:
+    """Return what a workflow waits for under a pause of another kind, which is over; null for nothing."""
+    kinds = {approval.request.kind for approval in state.pending_approvals}
+    if kinds:
+        return "unverifiable" if "unverifiable" in kinds else "approval"
+    return "wait" if state.waiting_calls else None
 
 
 def _stop_the_clock(elapsed: ElapsedState, event: Status, at: float) -> None:

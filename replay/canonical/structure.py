@@ -138,6 +138,8 @@ class _Run:
         self.latest: dict[str, CallPlace] = {}
         self.calls_in_step: Counter[tuple[int | None, str]] = Counter()
         self.approvals: dict[str, tuple[str, str]] = {}
+        self.questions: dict[str, str] = {}
+        """The place of each question that a workflow itself asks, by its approval."""
         self.ordinals: Counter[tuple[str, str]] = Counter()
         self.forks: set[CallPlace] = set()
         """Calls that run their children in parallel."""
@@ -166,6 +168,8 @@ class _Run:
     def call_of(self, event: Event) -> CallPlace | None:
         """Return the call that an event belongs to, None for an event of the run as a whole."""
         place: str = getattr(event, "place", "")
+        if isinstance(event, ApprovalResolved):
+            place = self.questions.get(event.approval_id, "")
         if self.is_workflow and (place or event.tool_call_id is not None):
             return None, place or event.tool_call_id or ""
         if event.tool_call_id is None:
@@ -258,6 +262,8 @@ class _Names:
                 )
             case ApprovalRequested():
                 call = run.call_of(event) or (event.step, "")
+                if event.place:
+                    run.questions[event.approval_id] = event.place
                 name = f"{_label(call)}:{event.kind}#{_next(run, call, event.kind)}"
                 run.approvals.setdefault(event.approval_id, (name, event.kind))
             case _:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...eventlog.errors import OperationFailed, RunFinished
 from ...eventlog.events import Diverged
-from ...runtime import Callback, ToolFailed, WorkflowRun, tool, workflow
+from ...runtime import Callback, Registry, ToolFailed, WorkflowRun, WorkflowTable, tool, workflow
 from ...runtime.ports.runnable import Runnable
 from .cast import an_agent, deploy, look, save, says, send
 from .world import ANSWER_S, WORLD, World
@@ -124,6 +124,34 @@ def at_once(world: World) -> Runnable[Any]:
         return [*seen, await told(run) is not None, await run.call(send, to="e")]
 
     return add(world, "raced_at_once", raced_at_once, hitl_tools=["deploy"])
+
+
+def in_a_table(world: World) -> Runnable[Any]:
+    """A table whose steps run side by side, wait, ask, fail, and go on."""
+    an_agent(world, "inner", says("inner answer"))
+    steps: list[dict[str, Any]] = [
+        {"id": "look", "tool": "look", "arguments": {"at": "${input}"}},
+        {"id": "first", "tool": "send", "arguments": {"to": "a"}, "needs": ["look"]},
+        {"id": "second", "tool": "send", "arguments": {"to": "b"}, "needs": ["look"], "approval": "required"},
+        {"id": "asked", "ask": "really ${look.result}?"},
+        {"id": "paid", "wait": "paid", "timeout_s": LATE_S, "needs": ["first"]},
+        {"id": "refused", "tool": "refuse", "arguments": {"what": "way"}, "on_error": "continue"},
+        {"id": "inner", "agent": "inner", "input": "sub question", "needs": ["refused"]},
+        {"id": "lost", "tool": "send", "arguments": {"to": "${first.result.no}"}, "on_error": "continue"},
+        {"id": "slept", "sleep": {"minutes": 1}, "needs": ["lost"]},
+        {
+            "id": "saved",
+            "tool": "save",
+            "arguments": {"what": "${inner.result} ${paid.result}"},
+            "needs": ["second", "asked", "slept"],
+        },
+        {"id": "end", "tool": "send", "arguments": {"to": "c"}, "needs": ["saved"]},
+    ]
+    table = {"kind": "workflow", "name": "tabled", "steps": steps, "output": "${saved.result} ${end.result}"}
+    known = Registry(agents=world.agents, tools=[look, save, send, refuse])
+    made = WorkflowTable.from_config(table, known)
+    world.agents.append(made)
+    return made
 
 
 def under_way(world: World) -> Runnable[Any]:

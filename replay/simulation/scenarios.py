@@ -62,7 +62,7 @@ from .cast import (
     wire,
     wired,
 )
-from .flows import at_once, in_branches, in_races, in_sequence, under_way
+from .flows import at_once, in_a_table, in_branches, in_races, in_sequence, under_way
 from .timed import change_watch, keep_watch
 from .world import ANSWER_S, Job, World
 
@@ -687,6 +687,13 @@ def sequence(world: World) -> list[Job]:
     """A workflow that uses every operation, one after the other."""
     world.decide = decide_on
     return [Job(in_sequence(world), "question")]
+
+
+@scenario
+def tabled(world: World) -> list[Job]:
+    """A table whose steps run side by side, wait, ask, fail, and go on."""
+    world.decide = decide_on
+    return [Job(in_a_table(world), "question")]
 
 
 @scenario

@@ -12,8 +12,8 @@ from typing import Literal
 import msgspec
 
 OnStepError = Literal["fail", "continue", "rollback"]
-"""The consequence of a failed step for its table: it ends with an error, goes on with the steps that need it, or ends and
-is rolled back."""
+"""The consequence of a failed step for its table: it ends with an error, goes on with the steps that need it, or ends
+and is rolled back."""
 Outcome = Literal["open", "done", "failed", "skipped"]
 """The status of a step that was started or skipped."""
 
