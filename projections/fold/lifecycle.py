@@ -126,7 +126,7 @@ def set_status(state: RunState, event: Status) -> None:
             state.held_at, state.pause_requested = None, False
         state.paused = state.parked = None
         state.pause_by = ""
-        if state.flow is not None and event.reason in {"manual", "policy", "takeover"}:
+        if state.flow is not None and event.reason == "manual":
             state.paused = _still_waits_for(state)
     elif event.status in TERMINAL_STATUSES:
         state.terminal, state.owner, state.parked, state.paused = event, None, None, None

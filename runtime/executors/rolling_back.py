@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ..driving.host import Host
 from ..journal.keys import check_there, note_stored, place_of_run
 from ..rollbacks.rollback import plan_of_failed, submission_of
+from .durable import DurableExecutor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from ...eventlog.ports import Subject
     from ..agents.workflow.table import WorkflowTable
@@ -40,3 +41,8 @@ async def roll_back(host: Host, executor: Executor, subject: Subject) -> str:
         await executor.drive(place.subject, table)  # its first submitter may be gone
     await note_stored(host.log, place)
     return place.subject.id
+
+
+def on_workers(host: Host) -> Callable[[Subject], Awaitable[str]]:
+    """Return what a worker starts rollbacks with: they are for any worker that serves the agent."""
+    return lambda subject: roll_back(host, DurableExecutor(host), subject)

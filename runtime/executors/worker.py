@@ -27,7 +27,7 @@ import msgspec
 
 from ...eventlog.errors import LogCorrupted, LogUnavailable, RunGone
 from ...eventlog.names import run_subject
-from ...eventlog.ports import Delivery, Lease, Log, Subject, Wakeup
+from ...eventlog.ports import Delivery, Lease, Log, Wakeup
 from ...projections.run_state import RunState
 from ..core.commands import Command, Leave, TimerDue
 from ..core.decide import take
@@ -48,6 +48,7 @@ from ..shared.log_ids import at_work
 from ..shared.slots import SLOT_TIMER, give_up, slots_of
 from ..triggers.firing import Firing
 from .lacking import lacking
+from .rolling_back import on_workers
 from .starting import WorkerStarter
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Worker:
         park_after_s: float | None = PARK_AFTER_S,
         hooks: Sequence[EventHook] = (),
     ) -> None:
-        host = msgspec.structs.replace(host, park_after_s=park_after_s, roll_back=self._roll_back)
+        host = msgspec.structs.replace(host, park_after_s=park_after_s, roll_back=on_workers(host))
         self._host, self._log = host, host.log
         self._keeper = LeaseKeeper(host)
         self._schedules = Firing(host.log, WorkerStarter(host))
@@ -108,12 +109,6 @@ class Worker:
         self._handling: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._pulling = False
-
-    async def _roll_back(self, subject: Subject) -> str:
-        from .durable import DurableExecutor
-        from .rolling_back import roll_back
-
-        return await roll_back(self._host, DurableExecutor(self._host), subject)
 
     @property
     def log(self) -> Log:
