@@ -589,7 +589,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 PROGRAM = Trigger(kind="api")
-"""What started a run whose submission does not say it: a program, which told nothing about itself."""
+"""The trigger of a run whose submission does not say it: a program, which told nothing about itself."""
 
 
 class Submitted(EventFields, frozen=True, kw_only=True, tag="submitted"):
@@ -621,7 +621,7 @@ class Submitted(EventFields, frozen=True, kw_only=True, tag="submitted"):
     rules: int = 0
     """The version of the core's rules for this run, if a release has changed them; a fork keeps its original's."""
     trigger: Trigger | None = None
-    """What started it; null for `PROGRAM`, and for a run that was submitted before there were triggers."""
+    """The trigger; null for `PROGRAM`, and for a run that was submitted before there were triggers."""
     start_at: float | None = None
     """The time before which the run does not start (Unix seconds): its first commit parks it."""
 

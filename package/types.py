@@ -5,7 +5,7 @@ Importing it loads all of foldlog, so import it under `TYPE_CHECKING` where that
 
 from __future__ import annotations
 
-from .eventlog.events import ForkTools, OnError, OnTimeout
+from .eventlog.events import Actor, ForkTools, OnError, OnTimeout
 from .eventlog.ports import HeldLease, Presence, RegisterKind
 from .eventlog.upcasters import Upcast
 from .projections.approvals import ApprovalRow
@@ -53,6 +53,7 @@ from .runtime.triggers.schedules import Schedules
 from .runtime.usage import Used
 
 __all__ = [
+    "Actor",
     "AgentConfig",
     "AgentFields",
     "ApprovalRow",

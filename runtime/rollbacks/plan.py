@@ -72,7 +72,7 @@ class Compensation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """What a person is asked to do."""
+        """The task of a person."""
         shown = msgspec.json.encode(self.call.arguments).decode()
         told = [
             f"Undo {self.call.tool} {shown} by hand.",
@@ -84,7 +84,7 @@ class Compensation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Run:
-    """What the log of one run of a family says of its calls."""
+    """The calls of one run of a family, as its log has them."""
 
     def __init__(self, event: Submitted, agent: str) -> None:
         self.agent = agent

@@ -36,7 +36,7 @@ Policy = Callable[[WorkflowTable], Awaitable[Mapping[str, Any]]]
 
 
 class RollbackPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rollback does: its steps in their order.
+    """The plan of a rollback: its steps in their order.
 
     `rollback` is the run that does it already, or has done it; null if it would be a new one, with this `number`.
     """
