@@ -15,16 +15,19 @@ from ...eventlog.events import (
     ApprovalRequested,
     ApprovalResolved,
     ApprovalRevoked,
+    Budget,
     ChildFinished,
     ChildStarted,
     Claimed,
     Error,
     Event,
+    McpProgress,
     MessageInjected,
     MessageQueued,
     ModelFailed,
     ModelRequested,
     Parked,
+    Prepared,
     Reasoning,
     Released,
     Status,
@@ -311,6 +314,13 @@ def _words(event: Event) -> tuple[str, str]:  # noqa: C901, PLR0912 - one case e
             return event.type.replace("_", " "), event.child_run
         case Error():
             return f"error: {event.error_type}", event.error
+        case McpProgress():
+            total = "" if event.total is None else f" of {event.total:g}"
+            return f"progress {event.progress:g}{total}", event.message
+        case Prepared():
+            return "prepared", ", ".join(tool.name for tool in event.tools)
+        case Budget():
+            return f"budget of {event.scope}: {event.kind}", f"{event.used:,} of {event.limit:,}"
         case _:
             return event.type.replace("_", " "), ""
 

@@ -23,6 +23,12 @@ function save(by, rows) {
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
+/** What is known of the cost of a group; what has no price is not counted as 0. @param {any} row */
+function known(row) {
+  if (!row.unpriced) return money(row.cost_usd);
+  return Number(row.cost_usd) ? `at least ${money(row.cost_usd)}` : "unknown";
+}
+
 /** The runs of a group. @param {string} by @param {string} key */
 function runsOf(by, key) {
   if (by !== "day") return `/runs?f=${encodeURIComponent(`${by}:"${key.replaceAll('"', "")}" children:yes`)}`;
@@ -40,6 +46,6 @@ export default function Costs() {
     <${Loaded} of=${costs}>${(/** @type {any} */ { rows }) => {
       if (!rows.length) return html`<${Empty} title=${`No runs in the last ${days === 1 ? "day" : `${days} days`}`} />`;
       const most = Math.max(...rows.map((/** @type {any} */ row) => row.usage.total_tokens), 1);
-      return html`<div class="scroll-x" tabindex="0" role="group" aria-label="Costs"><table class="plain costs"><thead><tr><th>${by === "day" ? "day (UTC)" : by}</th><th class="number">Runs</th><th class="number">Input</th><th class="number">Output</th><th class="number">Tokens</th><th><span class="visually-hidden">Share</span></th><th class="number">Cost</th><th class="number">Without a price</th></tr></thead><tbody>${rows.map((/** @type {any} */ row) => html`<tr key=${row.key}><td>${row.key ? html`<a href=${url(runsOf(by, row.key))}>${visible(row.key)}</a>` : html`<span class="dim">none</span>`}</td><td class="number">${count(row.runs)}</td><td class="number">${count(row.usage.input_tokens)}</td><td class="number">${count(row.usage.output_tokens)}</td><td class="number">${count(row.usage.total_tokens)}</td><td class="share"><i style=${{ width: `${(100 * row.usage.total_tokens) / most}%` }}></i></td><td class="number">${money(row.cost_usd)}</td><td class="number">${row.unpriced ? html`<span class="warn">${count(row.unpriced)}</span>` : "0"}</td></tr>`)}</tbody></table></div><p><button type="button" onClick=${() => save(by, rows)}>Download as CSV</button></p>`;
+      return html`<div class="scroll-x" tabindex="0" role="group" aria-label="Costs"><table class="plain costs"><thead><tr><th>${by === "day" ? "day (UTC)" : by}</th><th class="number">Runs</th><th class="number">Input</th><th class="number">Output</th><th class="number">Tokens</th><th><span class="visually-hidden">Share</span></th><th class="number">Cost</th><th class="number">Without a price</th></tr></thead><tbody>${rows.map((/** @type {any} */ row) => html`<tr key=${row.key}><td>${row.key ? html`<a href=${url(runsOf(by, row.key))}>${visible(row.key)}</a>` : html`<span class="dim">none</span>`}</td><td class="number">${count(row.runs)}</td><td class="number">${count(row.usage.input_tokens)}</td><td class="number">${count(row.usage.output_tokens)}</td><td class="number">${count(row.usage.total_tokens)}</td><td class="share"><i style=${{ width: `${(100 * row.usage.total_tokens) / most}%` }}></i></td><td class="number">${known(row)}</td><td class="number">${row.unpriced ? html`<span class="warn">${count(row.unpriced)}</span>` : "0"}</td></tr>`)}</tbody></table></div><p><button type="button" onClick=${() => save(by, rows)}>Download as CSV</button></p>`;
     }}<//></section>`;
 }
