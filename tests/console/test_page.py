@@ -227,6 +227,7 @@ def test_the_times_of_all_views_change_by_one_switch(open_page: Open, site: Site
     expect(page.get_by_role("button", name="UTC")).to_be_visible()
 
 
+@pytest.mark.nightly
 def test_twelve_tabs_share_one_stream_and_each_is_live(open_page: Open, site: Site) -> None:
     first = open_page("runs?f=agent:mail")
     tabs = [first.context.new_page() for _ in range(11)]
