@@ -19,7 +19,7 @@ async def open_log(
     namespace: str,
     *,
     name: str = "",
-    role: str = "caller",
+    role: str = "client",
     lease_s: float = 10.0,
     given: Log | None = None,
 ) -> AsyncIterator[Log]:

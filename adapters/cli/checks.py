@@ -149,7 +149,7 @@ def _binary(*, needed: bool) -> Check:
 
 async def _server(settings: Settings, url: str, info: ServerInfo | None) -> AsyncIterator[Check]:
     try:
-        inbox = Layout(settings.namespace).inbox(role_setting("caller"))
+        inbox = Layout(settings.namespace).inbox(role_setting("client"))
         wire = await Wire.open(url, inbox=inbox, name="foldlog doctor")
     except FoldlogError as error:
         yield Check(name="server", state="wrong", detail=_first(error), remedy=_rest(error))

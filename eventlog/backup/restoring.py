@@ -91,7 +91,7 @@ async def restoring(
     Raises `ConfigError` (the namespace is not empty, the server is too old), `LogUnavailable` (also for no space).
     """
     layout, gate = Layout(namespace), f"restore.{secrets.token_hex(8)}"
-    wire = await Wire.open(url, inbox=layout.inbox(role_setting("caller")), name="foldlog backup")
+    wire = await Wire.open(url, inbox=layout.inbox(role_setting("client")), name="foldlog backup")
     try:
         check_server(wire)
         await _make_room(wire, layout)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import ssl
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from ..errors import ConfigError
 
+_TLS_FILES = ("NATS_CA", "NATS_CERT", "NATS_KEY")
 _SCHEMES = ("nats", "tls", "ws", "wss")
 
 
@@ -42,3 +44,27 @@ def credentials_file() -> str | None:
     if not Path(named).is_file():
         raise ConfigError(f"NATS_CREDS names {named}, which is not a file")
     return named
+
+
+def tls_context() -> ssl.SSLContext | None:
+    """Return what `NATS_CA`, `NATS_CERT` and `NATS_KEY` say; null for the system's authorities and no certificate.
+
+    Raises `ConfigError` for a file that is missing or of no use, and for a certificate without its key.
+    """
+    authorities, certificate, key = (os.environ.get(name) or None for name in _TLS_FILES)
+    if (certificate is None) != (key is None):
+        raise ConfigError(
+            "NATS_CERT and NATS_KEY belong together: a certificate and its key, as files in PEM"
+        )
+    if authorities is None and certificate is None:
+        return None
+    for name, path in zip(_TLS_FILES, (authorities, certificate, key), strict=True):
+        if path is not None and not Path(path).is_file():
+            raise ConfigError(f"{name} names {path}, which is not a file")
+    try:
+        context = ssl.create_default_context(cafile=authorities)
+        if certificate is not None:
+            context.load_cert_chain(certificate, key)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(f"the files of {', '.join(_TLS_FILES)} cannot be used for TLS: {error}") from error
+    return context

@@ -78,6 +78,19 @@ async def namespaces(wire: Wire) -> dict[str, int]:
     return found
 
 
+async def shards_of(wire: Wire, layout: Layout) -> int | None:
+    """Return the number of shards of a namespace, None if it does not exist. Asks for its own streams only."""
+    for stream in (layout.shard(0), layout.artifacts):
+        try:
+            noted = (await wire.api(f"STREAM.INFO.{stream}", None, _Info)).config.metadata.get(SHARDS_KEY, "")
+        except Refused as refused:
+            if refused.err_code != _STREAM_NOT_FOUND:
+                raise
+        else:
+            return int(noted) if noted.isdigit() else None
+    return None
+
+
 async def _streams(wire: Wire) -> list[str]:
     names: list[str] = []
     while True:

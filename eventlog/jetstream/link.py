@@ -209,7 +209,8 @@ class Link(Client):
         reader, socket = tcp._io_reader, tcp._io_writer.transport  # noqa: SLF001  # see the head of this module
         if socket.is_closing():
             return  # it broke already, and the stream reader knows
-        socket.set_protocol(_ShortCut(socket.get_protocol(), reader, self._ps))
+        is_tls = socket.get_extra_info("ssl_object") is not None
+        socket.set_protocol(_ShortCut(socket.get_protocol(), reader, self._ps, half_open=not is_tls))
         socket.set_write_buffer_limits(0)  # otherwise uvloop buffers writes until its turn ends
         held: bytearray = reader._buffer  # noqa: SLF001
         self._ps.feed(held)
@@ -242,14 +243,23 @@ class _ShortCut(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self, stream: asyncio.StreamReaderProtocol, reader: asyncio.StreamReader, parser: Parser
+        self,
+        stream: asyncio.StreamReaderProtocol,
+        reader: asyncio.StreamReader,
+        parser: Parser,
+        *,
+        half_open: bool,
     ) -> None:
-        self._reader, self._parser = reader, parser
+        self._reader, self._parser, self._stream, self._half_open = reader, parser, stream, half_open
         self._arrived = memoryview(bytearray(ARRIVAL_BYTES))
-        self.eof_received = stream.eof_received  # type: ignore[method-assign]
         self.connection_lost = stream.connection_lost  # type: ignore[method-assign]
         self.pause_writing = stream.pause_writing  # type: ignore[method-assign]
         self.resume_writing = stream.resume_writing  # type: ignore[method-assign]
+
+    def eof_received(self) -> bool:
+        """Tell the stream; TLS cannot stay open for writing, of which the stream knows nothing after an upgrade."""
+        self._stream.eof_received()
+        return self._half_open
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._arrived

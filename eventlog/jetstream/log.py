@@ -79,7 +79,7 @@ class JetStreamLog:
         clock: Clock | None = None,
         ack_wait_s: float = 30.0,
         name: str = "",
-        role: str = "caller",
+        role: str = "client",
         connect_timeout_s: float = 5.0,
         request_timeout_s: float = 5.0,
         gate: str = "",

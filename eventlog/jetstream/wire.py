@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import ssl
 import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -25,7 +26,7 @@ from nats.errors import Error as NatsError
 
 from ..errors import ConfigError, LogUnavailable
 from . import headers
-from .address import credentials_file, masked, servers_of
+from .address import credentials_file, masked, servers_of, tls_context
 from .link import Handler, Link
 
 T = TypeVar("T")
@@ -182,10 +183,7 @@ class Wire:
             futures: set[asyncio.Future[Any]] = {dialing, self._refused}
             await asyncio.wait(futures, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if self._refused.done():
-                raise ConfigError(
-                    f"the NATS server at {self.url} refused the credentials ({self._refused.result()}): "
-                    "put user:password@ or token@ into the URL, or name a credentials file in NATS_CREDS"
-                )
+                raise ConfigError(f"the NATS server at {self.url} {self._refused.result()}")
             if not dialing.done():
                 raise self._unreachable()
             dialing.result()
@@ -209,6 +207,7 @@ class Wire:
                 max_reconnect_attempts=-1,
                 ping_interval=_PING_INTERVAL_S,  # type: ignore[arg-type]  # as above
                 user_credentials=credentials_file(),
+                tls=tls_context(),
                 inbox_prefix=self._inbox_prefix,
             )
         except ImportError as error:
@@ -490,9 +489,22 @@ class Wire:
     async def _noticed(self, error: Exception) -> None:
         """Remember the error, for the messages of requests that fail because of it."""
         self._trouble = str(error) or type(error).__name__
-        if "authorization" in self._trouble.lower() and not self._refused.done():
-            self._refused.set_result(self._trouble.removeprefix("nats: "))
+        if isinstance(error, ssl.SSLCertVerificationError):
+            self._refuse(
+                f"has a certificate that is not trusted here ({error.verify_message}): name the file of its authority "
+                "in NATS_CA, and the server by a name that the certificate has"
+            )
+        elif "authorization" in self._trouble.lower():
+            self._refuse(
+                f"refused the credentials ({self._trouble.removeprefix('nats: ')}): put user:password@ or token@ into "
+                "the URL, or name a credentials file in NATS_CREDS"
+            )
         _log.debug("connection to %s: %s", self.url, self._trouble)
+
+    def _refuse(self, why: str) -> None:
+        """Give up the first connection; a later one is tried again and again."""
+        if not self._refused.done():
+            self._refused.set_result(why)
 
     def _denied(self, text: str) -> None:
         """Fail the requests on a subject that the server denies."""

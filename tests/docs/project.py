@@ -45,6 +45,11 @@ class Project:
         shutil.copytree(
             ROOT / "examples", directory / "examples", ignore=shutil.ignore_patterns("__pycache__")
         )
+        shutil.copytree(
+            ROOT / "deploy" / "secure",
+            directory / "deploy" / "secure",
+            ignore=shutil.ignore_patterns("*.pem"),
+        )
         before, modules = Path.cwd(), set(sys.modules)
         forget_plugins()
         os.chdir(directory)

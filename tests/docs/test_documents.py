@@ -40,6 +40,10 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "docs/speed.md",
         "$ make bench",
     ): "it measures for ten minutes, on a machine that should do nothing else",
+    (
+        "docs/how-to/permissions.md",
+        "$ set -a; . ./passwords.env; set +a",
+    ): "needs images; its files are held by tests/cluster/test_secure_compose.py, on three real servers",
     ("docs/how-to/workers.md", "$ docker compose up --build --detach"): "needs images; its file is held by "
     "tests/unit/test_compose.py, and by a test below",
 }

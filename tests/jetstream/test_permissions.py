@@ -2,6 +2,10 @@
 
 import asyncio
 import logging
+import os
+import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,31 +13,44 @@ from typing import Any
 
 import nats
 import pytest
+from foldlog.adapters.cli.app import app
 from foldlog.eventlog import NEW, CommitWrite, ConfigError, Subject
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.runtime import Agent, Registry, Runtime, ToolContext, Worker, tool
 from foldlog.runtime.driving.host import Host
+from typer.testing import CliRunner
 
 from tests.docs.markdown import ROOT, blocks
 from tests.runtime.conftest import call, calls, says
 
-ROLES = ("reader", "caller", "worker", "operator")
+ROLES = ("reader", "client", "retention", "worker", "operator")
 NAMESPACES = ("shop", "office")
 
 
-def users(namespace: str) -> str:
-    """The users of the page, for a namespace."""
+def users(namespace: str, directory: Path) -> str:
+    """The users of the page, for a namespace, with the permissions that its command makes."""
+    (directory / namespace).mkdir()
+    for role in ROLES:
+        done = CliRunner().invoke(app, ["-n", namespace, "log", "permissions", "--role", role])
+        assert done.exit_code == 0, done.output
+        (directory / namespace / f"{role}.conf").write_text(done.stdout)
     (block,) = [b for b in blocks(ROOT / "docs/how-to/permissions.md") if b.attributes.get("title")]
-    return block.text.split("users: [", 1)[1].rpartition("]")[0].replace("shop", namespace)
+    listed = block.text.split("users: [", 1)[1].rpartition("]")[0].replace("shop", namespace)
+    listed = re.sub(r"\$SHOP_(\w+)", lambda found: f"{found[1].lower()}-of-the-{namespace}", listed)
+    return listed.replace(f"include ./{namespace}/", f"include ../{namespace}/")
 
 
 @pytest.fixture(scope="module")
-async def guarded(anyio_backend: str) -> AsyncIterator[EphemeralServer]:
+async def guarded(
+    anyio_backend: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[EphemeralServer]:
     """One account with both namespaces, and a user who hears and does everything."""
-    everybody = "\n".join([*map(users, NAMESPACES), "      {user: all, password: all}"])
+    directory = tmp_path_factory.mktemp("permissions")
+    listed = [users(namespace, directory) for namespace in NAMESPACES]
+    everybody = "\n".join([*listed, "      {user: all, password: all}"])
     config = f"accounts {{ FOLDLOG {{ jetstream: enabled, users: [{everybody}] }} }}"
-    async with EphemeralServer(extra_config=config) as server:
+    async with EphemeralServer(directory / "server", extra_config=config) as server:
         for namespace in NAMESPACES:
             async with JetStreamLog.open(
                 url(server, "operator", namespace), namespace=namespace, role="operator"
@@ -106,7 +123,7 @@ async def test_each_role_can_do_its_work_and_hears_answers_in_its_own_inbox(
             host = Host(log=log, registry=registry, worker="w", lease_s=10, snapshot_events=3)
             worker = Worker(host)
             serving = asyncio.create_task(worker.serve())
-            async with Runtime.open(url(guarded, "caller"), namespace="shop", registry=registry) as caller:
+            async with Runtime.open(url(guarded, "client"), namespace="shop", registry=registry) as caller:
                 run = await caller.start(seller, "sell it", executor="durable", session="s")
                 told = asyncio.create_task(collect(run))
                 other = await caller.start(seller, "sell it", executor="durable")
@@ -122,7 +139,7 @@ async def test_each_role_can_do_its_work_and_hears_answers_in_its_own_inbox(
             assert {each.run_id for each in await reader.list_runs()} == {run.run_id, other.run_id}
             assert "tool_result" in await collect(reader.get_run(run.run_id))
             assert (await reader.get_run(run.run_id).history())[2].content.startswith("a clock for 7!")
-    assert inboxes == {f"_INBOX.shop.{role}" for role in ("worker", "caller", "reader")}
+    assert inboxes == {f"_INBOX.shop.{role}" for role in ("worker", "client", "reader")}
     assert [record.getMessage() for record in caplog.records if "does not allow" in record.getMessage()] == []
 
 
@@ -145,7 +162,7 @@ async def test_a_process_that_drives_its_runs_itself_needs_the_rights_of_a_worke
 
 
 @pytest.mark.parametrize("role", ["worker", "operator"])
-async def test_workers_and_operators_erase_runs_and_callers_do_not(
+async def test_workers_and_operators_erase_runs_and_clients_do_not(
     guarded: EphemeralServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:
     agent = Agent("talker", model=script_of(tmp_path)(says("fine")))
@@ -158,8 +175,8 @@ async def test_workers_and_operators_erase_runs_and_callers_do_not(
         await runtime.delete(first.run_id)
         await runtime.log.wakeups.sweep()
         await runtime.log.events.sweep()
-    monkeypatch.setenv("FOLDLOG_ROLE", "caller")
-    async with Runtime.open(url(guarded, "caller"), namespace="shop") as runtime:
+    monkeypatch.setenv("FOLDLOG_ROLE", "client")
+    async with Runtime.open(url(guarded, "client"), namespace="shop") as runtime:
         with pytest.raises(ConfigError, match="does not allow"):
             await runtime.delete(second.run_id)
     monkeypatch.setenv("FOLDLOG_ROLE", role)
@@ -210,7 +227,7 @@ async def test_a_user_of_one_namespace_hears_and_asks_nothing_of_another(
     asked = [
         "fl.office.00.run.a.a", "artifact.office.x.1.0", "snapshot.office.a.x.1.0", "draft.office.a.a",
         "lease.office.w.here", "died.office", "alive.office.w", "$JS.API.INFO", "$JS.API.STREAM.NAMES",
-        "$JS.API.STREAM.LIST", "_INBOX.office.caller.x.1",
+        "$JS.API.STREAM.LIST", "_INBOX.office.client.x.1",
         *(
             f"$JS.API.{verb}.FL_office_{stream}"
             for verb in (
@@ -242,10 +259,98 @@ async def test_a_user_of_one_namespace_hears_and_asks_nothing_of_another(
     assert missing == []
 
 
-@pytest.mark.parametrize(("role", "namespace"), [("caller", "shop"), ("reader", "office")])
+@pytest.mark.parametrize(("role", "namespace"), [("client", "shop"), ("reader", "office")])
 async def test_a_connection_with_the_wrong_role_or_namespace_is_told_so(
     guarded: EphemeralServer, role: str, namespace: str
 ) -> None:
     with pytest.raises(ConfigError, match=rf"_INBOX\.{namespace}\.{role}.*FOLDLOG_ROLE"):
         async with JetStreamLog.open(url(guarded, "reader"), namespace=namespace, role=role):
             pass
+
+
+FINE = """
+from foldlog import Agent, Registry
+
+fine = Agent("fine", model="scripted:fine.json")
+registry = Registry(agents=[fine])
+"""
+
+
+def command(
+    server: EphemeralServer, place: Path, role: str, *arguments: str
+) -> "subprocess.CompletedProcess[str]":
+    foldlog = Path(sys.executable).with_name("foldlog")
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("FOLDLOG_", "NATS_"))},
+        "NATS_URL": url(server, role),
+        "FOLDLOG_ROLE": role,
+        "FOLDLOG_HOME": str(place),
+        "PYTHONPATH": str(place),
+    }
+    return subprocess.run(
+        [foldlog, "-n", "shop", *arguments],
+        cwd=place,
+        check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.nightly
+async def test_the_commands_of_each_role_work_and_no_others(
+    guarded: EphemeralServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What dashboards, callers, the job that erases, and operators call, as processes with their users."""
+    (tmp_path / "fine.json").write_text('{"turns": [{"text": "Fine."}]}')
+    (tmp_path / "fine_agents.py").write_text(FINE)
+
+    async def run(role: str, *arguments: str, code: int = 0) -> str:
+        done = await asyncio.to_thread(command, guarded, tmp_path, role, *arguments)
+        assert done.returncode == code, (role, arguments, done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr
+        if code == 0:
+            assert "does not allow" not in done.stderr, (role, arguments, done.stderr)
+        return done.stdout + done.stderr
+
+    await run("worker", "run", "fine_agents:fine", "x", "--run-id", "first", "--idempotency-key", "k")
+    monkeypatch.setenv("FOLDLOG_ROLE", "client")
+    async with Runtime.open(url(guarded, "client"), namespace="shop") as caller:
+        fine = Agent("fine", model=f"scripted:{tmp_path}/fine.json")
+        await caller.start(fine, "x", executor="durable", run_id="kept")
+    reading = (
+        ("runs", "list"), ("runs", "show", "first"), ("runs", "history", "first"), ("runs", "stream", "first"),
+        ("runs", "pending", "kept"), ("events", "verify", "--all"), ("events", "export", "first"),
+        ("monitor", "--once"), ("replay", "first"), ("schedules", "list"), ("approvals", "list"),
+        ("preflight", "fine_agents:registry"), ("doctor", "--json"),
+    )  # fmt: skip
+    for role in ("reader", "client"):
+        for arguments in reading:
+            # a run waits for a worker, and doctor says so
+            await run(role, *arguments, code=1 if arguments[0] == "doctor" else 0)
+    refused = await run("reader", "runs", "cancel", "kept", code=2)
+    assert "does not allow" in refused
+    await run("client", "runs", "cancel", "kept")
+    assert "does not allow" in await run("client", "runs", "delete", "first", code=2)
+    await run("retention", "runs", "delete", "first")
+    await run("operator", "doctor")
+    await run("operator", "backup", "create", str(tmp_path / "backups"))
+    await run("operator", "backup", "verify", str(tmp_path / "backups"))
+
+
+async def test_a_user_with_an_inbox_of_its_own_is_not_heard_by_others_of_its_role(tmp_path: Path) -> None:
+    entries = []
+    for name in ("one", "two"):
+        made = CliRunner().invoke(app, ["log", "permissions", "--role", "operator", "--name", name])
+        (tmp_path / f"{name}.conf").write_text(made.stdout)
+        entries.append(f"{{user: {name}, password: {name}, include ../{name}.conf}}")
+    config = f"accounts {{ FOLDLOG {{ jetstream: enabled, users: [{', '.join(entries)}] }} }}"
+    async with EphemeralServer(tmp_path / "server", extra_config=config) as server:
+        at = server.url.replace("nats://", "nats://one:one@")
+        async with JetStreamLog.open(at, role="one") as log:
+            assert await log.leases.present() == ()
+        with pytest.raises(ConfigError, match=r"_INBOX\.default\.two"):
+            async with JetStreamLog.open(at, role="two"):
+                pass
+        server.kill()

@@ -132,7 +132,7 @@ async def _address(settings: Settings) -> str:
 
 async def _create(settings: Settings, target: Path, *, json: bool) -> int:
     from ....eventlog.backup import take_backup
-    from ....eventlog.jetstream.audit import namespaces
+    from ....eventlog.jetstream.audit import shards_of
     from ....eventlog.jetstream.layout import Layout
     from ....eventlog.jetstream.opening import check_server, role_setting
     from ....eventlog.jetstream.wire import Wire
@@ -142,11 +142,11 @@ async def _create(settings: Settings, target: Path, *, json: bool) -> int:
     show_logs()
     screen, layout = Screen(settings), Layout(settings.namespace)
     wire = await Wire.open(
-        await _address(settings), inbox=layout.inbox(role_setting("caller")), name="foldlog backup"
+        await _address(settings), inbox=layout.inbox(role_setting("client")), name="foldlog backup"
     )
     try:
         check_server(wire)
-        shards = (await namespaces(wire)).get(layout.namespace)
+        shards = await shards_of(wire, layout)
         if shards is None:
             screen.say(f"there is no namespace {layout.namespace!r} at {wire.url}")
             return NO

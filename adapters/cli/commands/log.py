@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Start, stop and inspect the project's own server.",
+    help="Start, stop and inspect the project's own server; permissions for users of others.",
 )
 
 
@@ -80,6 +81,65 @@ def status(context: typer.Context, *, json: Json = False) -> int:
     else:
         screen.tell(f"not running: the server of {log_directory()}; it starts on demand")
     return NO
+
+
+@app.command()
+def permissions(
+    context: typer.Context,
+    *,
+    role: Annotated[
+        Literal["reader", "client", "retention", "worker", "operator"],
+        typer.Option(help="What the user does in the namespace."),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Inbox of this user alone, for FOLDLOG_ROLE; default: the role."),
+    ] = None,
+    shards: Annotated[
+        int, typer.Option(min=1, max=256, help="Number of shards that the namespace has or will have.")
+    ] = 4,
+    single_server: Annotated[
+        bool,
+        typer.Option("--single-server", help="Let a worker make the streams in memory after a restart."),
+    ] = False,
+    form: Annotated[
+        Literal["nats", "json"], typer.Option("--format", help="A file for the server, or JSON.")
+    ] = "nats",
+) -> int:
+    """Print what a NATS user may do in the namespace, by role. Connects to nothing."""
+    from ....eventlog.jetstream import permissions as granted
+    from ..output.terminal import Screen
+
+    settings = settings_of(context)
+    found = granted.permissions(
+        settings.namespace, role, shards=shards, inbox=name or "", volatile=single_server
+    )
+    screen, replies = Screen(settings), role in granted.REPLIES
+    if form == "json":
+        inbox = f"_INBOX.{settings.namespace}.{name or role}"
+        permitted: dict[str, Any] = {verb: {"allow": subjects} for verb, subjects in found.items()}
+        permitted["allow_responses"] = replies
+        screen.json({"namespace": settings.namespace, "role": role, "inbox": inbox, "permissions": permitted})
+    else:
+        for line in _block(settings.namespace, role, name or role, found, replies=replies):
+            screen.tell(line)
+    return OK
+
+
+def _block(
+    namespace: str, role: str, inbox: str, found: Mapping[Any, tuple[str, ...]], *, replies: bool
+) -> Iterator[str]:
+    """Yield the lines of a file that a user's entry includes."""
+    used = "" if inbox in {"client", "worker"} and inbox == role else f": connect with FOLDLOG_ROLE={inbox}"
+    yield f"# Role {role} in namespace {namespace}. Answers come to _INBOX.{namespace}.{inbox}{used}"
+    yield "permissions: {"
+    for verb, subjects in found.items():
+        yield f"  {verb}: {{allow: ["
+        yield from (f'    "{subject}"' for subject in subjects)
+        yield "  ]}"
+    if replies:
+        yield "  allow_responses: true"
+    yield "}"
 
 
 def _show(context: typer.Context, info: ServerInfo, *, json: bool) -> None:

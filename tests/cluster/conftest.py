@@ -1,0 +1,8 @@
+"""Tests of clusters run in one event loop for each module, so that three servers are shared by it."""
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
