@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.runtime.conftest import script as script  # noqa: PLC0414 - a fixture
+
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:

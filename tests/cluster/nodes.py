@@ -27,6 +27,7 @@ class Node:
     def __init__(self, name: str, directory: Path, ports: Sequence[int], config: Path) -> None:
         self.name, self.directory, self.config = name, directory, config
         self.port, self.monitor_port, self.route_port = ports
+        self.store = directory / "store"
         self.routes = ""
         self.environment: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -50,14 +51,13 @@ class Node:
 
     def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        moved = [
-            *("--addr", "127.0.0.1", "--port", str(self.port), "--http_port", str(self.monitor_port)),
-            *("--cluster", f"nats://127.0.0.1:{self.route_port}", "--routes", self.routes),
-        ]
+        moved = ["--addr", "127.0.0.1", "--port", str(self.port), "--http_port", str(self.monitor_port)]
+        if self.routes:
+            moved += ["--cluster", f"nats://127.0.0.1:{self.route_port}", "--routes", self.routes]
         command = [nats_server(), "--config", str(self.config), "--name", self.name]
         with (self.directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, "--store_dir", str(self.directory / "store"), *moved],
+                [*command, "--store_dir", str(self.store), *moved],
                 stderr=log,
                 env={**os.environ, **self.environment},
             )
@@ -104,16 +104,30 @@ class Cluster:
     """Three nodes, named as in compose.yaml."""
 
     def __init__(
-        self, directory: Path, config: Path = CONFIG, environment: dict[str, str] | None = None
+        self,
+        directory: Path,
+        config: Path = CONFIG,
+        environment: dict[str, str] | None = None,
+        *,
+        count: int = 3,
+        small: Path | None = None,
     ) -> None:
-        ports = free_ports(9)
+        """`small` is where the first node keeps its store, such as a small disk."""
+        ports = free_ports(3 * count)
+        if count == 1:
+            directory.mkdir(parents=True, exist_ok=True)
+            alone = re.sub(r"^cluster \{\n.*?^\}\n", "", config.read_text(), flags=re.MULTILINE | re.DOTALL)
+            config = directory / "alone.conf"
+            config.write_text(alone)
         self.nodes = [
             Node(f"nats-{n + 1}", directory / f"nats-{n + 1}", ports[3 * n : 3 * n + 3], config)
-            for n in range(3)
+            for n in range(count)
         ]
+        if small is not None:
+            self.nodes[0].store = small / "store"
         routes = ",".join(f"nats://127.0.0.1:{node.route_port}" for node in self.nodes)
         for node in self.nodes:
-            node.routes, node.environment = routes, environment or {}
+            node.routes, node.environment = routes if count > 1 else "", environment or {}
 
     @property
     def url(self) -> str:
@@ -141,7 +155,8 @@ class Cluster:
         await until(self._is_settled)
 
     async def _is_settled(self) -> bool:
-        return await self.leader() is not None and all([await node.is_current() for node in self.nodes])
+        current = all([await node.is_current() for node in self.nodes])
+        return current and (len(self.nodes) == 1 or await self.leader() is not None)
 
     async def leader(self) -> Node | None:
         """The node that leads JetStream's meta group, as the running nodes agree."""

@@ -44,6 +44,14 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "docs/how-to/permissions.md",
         "$ set -a; . ./passwords.env; set +a",
     ): "needs images; its files are held by tests/cluster/test_secure_compose.py, on three real servers",
+    (
+        "docs/how-to/kubernetes.md",
+        "$ helm repo add nats https://nats-io.github.io/k8s/helm/charts",
+    ): "needs a cluster of Kubernetes; the chart is rendered by tests/cluster/test_kit.py",
+    (
+        "docs/how-to/systemd.md",
+        "$ useradd --system --home /opt/foldlog foldlog",
+    ): "it would change this machine; the units are checked by tests/cluster/test_kit.py",
     ("docs/how-to/workers.md", "$ docker compose up --build --detach"): "needs images; its file is held by "
     "tests/unit/test_compose.py, and by a test below",
 }
