@@ -85,7 +85,7 @@ class Counter:
         closing = asyncio.Event()
         door = console_door(self.runtime, ApiOptions(), self._tokens)
         routes = await stack.enter_async_context(
-            protocol_routes(NAMES, self.runtime, door.identity, executor=self.executor, closing=closing)
+            protocol_routes(HTTP, self.runtime, door.identity, executor=self.executor, closing=closing)
         )
         app = application(shielded(routes, door))
         self.address = await stack.enter_async_context(served(app, "127.0.0.1", port, 1.0))
