@@ -1341,6 +1341,46 @@ class HookAdvanced(EventFields, frozen=True, kw_only=True, tag="hook_advanced"):
     position: int = 0
 
 
+Role = Literal["viewer", "operator", "admin"]
+"""The roles of those who use the HTTP API: whoever has a later one may do what the earlier ones may."""
+
+
+class AccessGranted(EventFields, frozen=True, kw_only=True, tag="access_granted"):
+    """A token of the HTTP API was issued to a holder; on the subject of all tokens.
+
+    `sha256` is that of the token (hex), which is stored nowhere; `expires_at` is Unix seconds, null for never.
+    """
+
+    type: ClassVar[Literal["access_granted"]] = "access_granted"
+    name: str
+    role: Role
+    sha256: str
+    expires_at: float | None = None
+    by: str = ""
+
+
+class AccessWithdrawn(EventFields, frozen=True, kw_only=True, tag="access_withdrawn"):
+    """The token of a holder was withdrawn; on the subject of all tokens."""
+
+    type: ClassVar[Literal["access_withdrawn"]] = "access_withdrawn"
+    name: str
+    by: str = ""
+
+
+class AnswerKept(EventFields, frozen=True, kw_only=True, tag="answer_kept"):
+    """What was answered to a request with an idempotency key; on its own subject for each key.
+
+    `request` is the SHA-256 (hex) of the request. `status` 0: it has begun, when its run was at `at_revision`.
+    `body` is the answer as JSON.
+    """
+
+    type: ClassVar[Literal["answer_kept"]] = "answer_kept"
+    request: str
+    status: int = 0
+    body: str = ""
+    at_revision: int = 0
+
+
 class Unknown(EventFields, frozen=True, kw_only=True, tag="unknown"):
     """An event of a newer writer: kept as it is, never interpreted."""
 
@@ -1427,6 +1467,9 @@ Engine = (
     | SlotsUpdated
     | ScheduleUpdated
     | HookAdvanced
+    | AccessGranted
+    | AccessWithdrawn
+    | AnswerKept
     | Buried
 )
 Draft = TextReset | ToolCallDelta

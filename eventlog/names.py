@@ -103,6 +103,17 @@ def once_subject(scope: str, key: str, shards: int) -> Subject:
     return Subject(shard_of(name, shards), "once", "", name[:32])
 
 
+def access_subject(shards: int) -> Subject:
+    """Return the subject that records who was given a token of the HTTP API, and from whom it was taken."""
+    return Subject(shard_of("access", shards), "access", "", digest_of("access")[:32])
+
+
+def answer_subject(actor: str, key: str, shards: int) -> Subject:
+    """Return the subject that records the answer to an actor's request with an idempotency key, both any text."""
+    name = digest_of(actor, key)
+    return Subject(shard_of(name, shards), "answer", "", name[:32])
+
+
 def hook_subject(shard: int, name: str) -> Subject:
     """Return the subject that records how far a hook has followed a shard."""
     return Subject(shard, "hook", "", digest_of(name)[:32])

@@ -26,9 +26,11 @@ COMMIT_BYTES_MAX = 900 * 1024
 """The largest size of an encoded commit: below the server's default for a message, with room for headers."""
 
 
-RegisterKind = Literal["lane", "key", "breaker", "slots", "policy", "sched", "once", "hook"]
+RegisterKind = Literal[
+    "lane", "key", "breaker", "slots", "policy", "sched", "once", "hook", "access", "answer"
+]
 """A lane's queue, the run of a key, a breaker, the slots of a name, approved calls, a schedule, the call of a key,
-or how far a hook has followed a shard."""
+how far a hook has followed a shard, the tokens of the HTTP API, or what was answered to a request with a key."""
 
 
 class Subject(msgspec.Struct, frozen=True, order=True):
@@ -55,8 +57,8 @@ class Shard(msgspec.Struct, frozen=True):
 
 Selector = Subject | Family | Shard
 
-REGISTERS: tuple[RegisterKind, ...] = ("key", "breaker", "slots", "policy", "sched", "once", "hook")
-"""The registers whose last commit is their whole value; of a lane it is the queue alone."""
+REGISTERS: tuple[RegisterKind, ...] = ("key", "breaker", "slots", "policy", "sched", "once", "hook", "answer")
+"""The registers whose last commit is their whole value; of a lane it is the queue alone, of access nothing."""
 
 
 class At(msgspec.Struct, frozen=True):

@@ -44,6 +44,7 @@ from .commands import (
     sessions,
     simulate,
     telemetry,
+    tokens,
     tools,
     worker,
     workflows,
@@ -230,6 +231,7 @@ app.add_typer(mcp.app, name="mcp")
 app.command("doctor")(doctor.doctor)
 app.command("preflight")(preflight.preflight)
 app.add_typer(schema.app, name="schema")
+app.add_typer(tokens.app, name="tokens")
 app.add_typer(tools.app, name="tools")
 app.add_typer(events.app, name="events")
 app.command("diff")(diff.diff)

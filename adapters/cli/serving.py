@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ...runtime import Registry, Runtime
     from ..console.options import ApiOptions
     from ..console.routing import Door
+    from ..http.access import Access
 
 Protocols = Annotated[
     str,
@@ -191,6 +192,19 @@ async def _application(
     runtime: Runtime, what: Served, door: Serving, closing: asyncio.Event
 ) -> AsyncIterator[tuple[Starlette, str, Door | None]]:
     """Open the application; yields it, what it serves in words, and who may call, unless it serves hooks only."""
+    from ..http.access import Access
+
+    async with (
+        Access.read().following(runtime.log) as access,
+        _parts(runtime, what, door, closing, access) as parts,
+    ):
+        yield parts
+
+
+@contextlib.asynccontextmanager
+async def _parts(
+    runtime: Runtime, what: Served, door: Serving, closing: asyncio.Event, access: Access
+) -> AsyncIterator[tuple[Starlette, str, Door | None]]:
     from ..http.app import application, health_routes, hook_routes
 
     parts, names = [health_routes(runtime.log)], []
@@ -198,7 +212,7 @@ async def _application(
         from ..http.hooks import load_hooks
 
         found = load_hooks(runtime)
-        parts.append(hook_routes(runtime, found))
+        parts.append(hook_routes(runtime, found, access))
         names.append(_named(list(found)))
     if not (what.api or what.protocols):
         yield application(*parts), " and ".join(names), None
@@ -206,7 +220,7 @@ async def _application(
     from ..console.app import console_app, console_door
     from .protocols import protocol_routes, shielded
 
-    api = console_door(runtime, _api_options(what, door))
+    api = console_door(runtime, _api_options(what, door), access)
     async with protocol_routes(
         what.protocols, runtime, api.identity, executor=what.executor, closing=closing
     ) as routes:
@@ -249,7 +263,7 @@ def _tell_access(screen: Any, api: Door, address: str, *, opens: bool) -> None:
         url = f"{address}/#k={api.identity.one_time_key()}"
         screen.tell(f"open {url} within a minute; it signs one browser in")
     elif api.identity.access.is_empty:
-        screen.tell(("nobody has a token yet: add [tokens.NAME] to foldlog.toml", "yellow"))
+        screen.tell(("nobody has a token yet: foldlog tokens issue NAME --role operator", "yellow"))
     if opens:
         import webbrowser
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -24,16 +23,13 @@ AT_ROOT = ("/health", "/ready", "/metrics", "/openapi.json")
 """Routes that are served at the root, too, where their readers look for them."""
 
 
-def console_door(
-    runtime: Runtime, options: ApiOptions, tokens: Mapping[str, Mapping[str, Any]] | None = None
-) -> Door:
-    """Return what the API shares; `tokens` as `[tokens.<name>]`, null for the project's. Raises `ConfigError`."""
+def console_door(runtime: Runtime, options: ApiOptions, access: Access) -> Door:
+    """Return what the API shares. Raises `ConfigError`."""
     options.check()
-    access = Access.read(tokens)
     if not is_loopback(options.host) and access.is_empty:
         raise ConfigError(
             f"--host {options.host} is reached by others, and there is no token yet: "
-            "issue one first, or listen on 127.0.0.1"
+            "issue one with `foldlog tokens issue`, or listen on 127.0.0.1"
         )
     return Door(runtime, Identity(access, options, runtime.log.clock.now), options)
 

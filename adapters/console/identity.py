@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import secrets
+from collections import deque
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -26,6 +27,7 @@ LOCAL = "local"
 """The actor without a token: the user who started the server, or anybody with `--no-auth`."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 NAME_MAX = 64
+SIGN_INS_MAX = 1000
 
 
 class Actor(msgspec.Struct, frozen=True):
@@ -39,6 +41,16 @@ class Actor(msgspec.Struct, frozen=True):
     via: Via = "api"
     token: str = ""
     by_cookie: bool = False
+
+
+class SignInRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A sign-in at this server, successful or not, at `at` (Unix seconds)."""
+
+    at: float
+    address: str
+    name: str = ""
+    role: str = ""
+    refused: bool = False
 
 
 class _Session(msgspec.Struct, frozen=True):
@@ -55,6 +67,7 @@ class Identity:
         self._networks = options.networks()
         self._sessions: dict[str, _Session] = {}
         self._keys: dict[str, float] = {}
+        self._records: deque[SignInRecord] = deque(maxlen=SIGN_INS_MAX)
 
     def actor_of(self, request: Request) -> Actor | None:
         """Return the actor of a request, null for one that is not signed in. Raises `Refused` (403) if it is forged."""
@@ -134,14 +147,21 @@ class Identity:
         self._keys[_digest(key)] = self._now() + KEY_S
         return key
 
-    def sign_in(self, *, token: str = "", key: str = "") -> tuple[Actor, str]:
+    def sign_ins(self) -> list[SignInRecord]:
+        """Return the last sign-ins, newest first."""
+        return [*self._records][::-1]
+
+    def sign_in(self, *, token: str = "", key: str = "", address: str = "") -> tuple[Actor, str]:
         """Return the actor and the value of a new cookie. Raises `Refused` (401)."""
         actor = self._of_key(key) if key else self._of_token(token)
+        at = self._now()
         if actor is None:
+            self._records.append(SignInRecord(at=at, address=address, refused=True))
             what = "this key was used, or is older than a minute" if key else "there is no such token"
             raise Refused(
                 401, f"{what}: start the console again, or issue a token with `foldlog tokens issue`"
             )
+        self._records.append(SignInRecord(at=at, address=address, name=actor.name, role=actor.role))
         now = self._now()
         self._sessions = {name: each for name, each in self._sessions.items() if each.until > now}
         value = secrets.token_urlsafe(32)

@@ -107,6 +107,6 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
 
 
 def _header_parameters(route: Route) -> list[dict[str, Any]]:
-    if not route.is_write or route.role is None:
+    if not (route.is_write and route.keyed) or route.role is None:
         return []
     return [{"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "maxLength": 256}}]

@@ -6,12 +6,15 @@ from it.
 
 from __future__ import annotations
 
+import asyncio
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
 from starlette.requests import Request
 
+from ...eventlog.events import Actor as Author
 from ..http.access import Role
 from .identity import Actor
 from .streaming.viewer import Streams
@@ -52,6 +55,8 @@ class Door:
     def __init__(self, runtime: Runtime, identity: Identity, options: ApiOptions) -> None:
         self.runtime, self.identity, self.options = runtime, identity, options
         self.streams = Streams(runtime)
+        self.locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        """One lock for each idempotency key: of equal requests here one is carried out, and the others wait for it."""
         self.doctor: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
         """Returns the findings about this machine and the server of the log."""
 
@@ -75,10 +80,17 @@ class Call(msgspec.Struct, Generic[Q, B], frozen=True):
     request_id: str
     key: str = ""
     """The `Idempotency-Key`; empty for none."""
+    digest: str = ""
+    """The SHA-256 (hex) of the request: its method, address and body."""
 
     def path(self, name: str) -> str:
         """Return a parameter of the path."""
         return str(self.request.path_params[name])
+
+    @property
+    def author(self) -> Author:
+        """The author of what the request does, as events name it."""
+        return Author(by=self.actor.name, via=self.actor.via, request_id=self.request_id)
 
     @property
     def runtime(self) -> Runtime:
@@ -122,6 +134,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     cost: Cost = ""
     body_bytes_max: int = BODY_BYTES_MAX
     media: str = ""
+    keyed: bool = True
+    """Its answers may be kept for an `Idempotency-Key`: they hold no secret."""
 
     @property
     def name(self) -> str:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
+import uuid
 from collections.abc import Iterable, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ...eventlog.events import AnswerKept
+from ...runtime.shared.kept_answers import KeptAnswers
 from ..http.answers import Refused
 from ..http.bodies import check_json, read_body
 from .identity import Actor, check_role
@@ -24,6 +29,8 @@ from .rates import Rates
 from .routing import Answered, Call, Door, Nothing, Route
 
 KEY_MAX = 256
+KEPT_CHARACTERS_MAX = 200_000
+"""A longer answer is not kept: what it tells of is in the logs of the runs."""
 _REQUEST_ID = re.compile(r"[0-9A-Za-z]{26}|[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -66,29 +73,57 @@ class _Judged:
                 actor = check_role(actor, self._route.role)
             async with self._rates.counted(self._route, request, actor):
                 call = await self._call(request, actor or Actor("", "viewer"), request_id)
+                if call.key and self._route.is_write and self._route.role is not None:
+                    return await self._answered_once(call)
                 return _response(request, self._route, await self._route.endpoint(call))
         except Exception as error:  # noqa: BLE001 - logged there, if it is not known
             return problem_of(error, request_id)
+
+    async def _answered_once(self, call: Call[Any, Any]) -> Response:
+        """Answer a request with an idempotency key: one that is repeated gets the first answer."""
+        if not self._route.keyed:
+            raise Refused(422, "its answer is shown once, so this takes no Idempotency-Key")
+        kept, name = KeptAnswers(self._door.runtime.log), call.actor.name
+        lock = self._door.locks.setdefault(f"{name}\0{call.key}", asyncio.Lock())
+        async with lock:
+            found = await kept.find(name, call.key)
+            if found is None or not found.status:
+                if found is not None:
+                    _check_same(found, call)
+                response = _response(call.request, self._route, await self._route.endpoint(call))
+                if response.status_code >= HTTPStatus.BAD_REQUEST or isinstance(response, StreamingResponse):
+                    return response
+                body = bytes(response.body).decode()
+                if len(body) > KEPT_CHARACTERS_MAX:
+                    return response
+                found = await kept.keep(name, call.key, call.digest, response.status_code, body)
+                if found.body == body:
+                    return response
+            _check_same(found, call)
+        headers = {"Idempotency-Replayed": "true"}
+        return Response(found.body, found.status, headers=headers, media_type="application/json")
 
     async def _call(self, request: Request, actor: Actor, request_id: str) -> Call[Any, Any]:
         key = request.headers.get("idempotency-key", "")
         if len(key) > KEY_MAX or not key.isprintable() or not key.isascii():
             raise Refused(400, f"an Idempotency-Key is at most {KEY_MAX} printable ASCII characters")
+        raw = b"" if self._route.body is None else await read_body(request, self._route.body_bytes_max)
+        address = f"{request.method} {request.url.path}?{request.url.query}"
         return Call(
             door=self._door,
             request=request,
             actor=actor,
             query=None if self._route.query is None else _query(request, self._route.query),
-            body=await self._body(request),
+            body=self._body(request, raw),
+            digest=hashlib.sha256(address.encode() + b"\0" + raw).hexdigest() if key else "",
             request_id=request_id,
             key=key,
         )
 
-    async def _body(self, request: Request) -> Any:
+    def _body(self, request: Request, raw: bytes) -> Any:
         wanted = self._route.body
         if wanted is None:
             return Nothing()
-        raw = await read_body(request, self._route.body_bytes_max)
         if wanted is bytes:
             return raw
         if raw:
@@ -99,6 +134,11 @@ class _Judged:
             raise Refused(422, f"the body: {error}") from None
         except (ValueError, RecursionError):
             raise Refused(400, "the body is not valid JSON") from None
+
+
+def _check_same(found: AnswerKept, call: Call[Any, Any]) -> None:
+    if found.request != call.digest:
+        raise Refused(422, "this Idempotency-Key belongs to another request: use a new one")
 
 
 def _query(request: Request, wanted: type[Any]) -> Any:
@@ -139,8 +179,12 @@ async def not_routed(request: Request, error: Exception) -> Response:
     headers = (error.headers or {}) if isinstance(error, HTTPException) else {}
     allowed = headers.get("Allow", "")
     detail = f"this address takes {allowed} only" if allowed else "there is nothing at this address"
-    response = problem_of(Refused(status, detail), request_id_of(request))
-    response.headers.update(headers)
+    inside = request_id_of(
+        request
+    )  # empty for an address that is not even below ours, such as one with a line break
+    request_id = inside or str(uuid.uuid4())
+    response = problem_of(Refused(status, detail), request_id)
+    response.headers.update(headers if inside else {**headers, **_HEADERS, "X-Request-Id": request_id})
     return response
 
 

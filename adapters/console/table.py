@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import Any
 
 from .openapi import openapi
-from .routes import approvals, looking, namespace, operating, runs, session, steering, stream
+from .routes import approvals, looking, namespace, operating, runs, session, steering, stream, tokens
 from .routing import Call, Nothing, Route
 
 
@@ -23,6 +23,7 @@ ROUTES: tuple[Route, ...] = (
     *approvals.ROUTES,
     *operating.ROUTES,
     *namespace.ROUTES,
+    *tokens.ROUTES,
     *stream.ROUTES,
     Route(method="GET", path="/openapi.json", role="viewer", endpoint=show_openapi, answer=dict[str, Any]),
 )

@@ -1,5 +1,7 @@
 """Bearer tokens, for the routes whose caller has to be known.
 
+Those of the log are issued by `foldlog tokens issue`; those of the configuration are tables:
+
     [tokens.bank]                       # the actor that events name
     sha256 = "9f86d0..."                # of the token, 256 random bits, which is stored nowhere
     role = "operator"                   # or viewer, admin
@@ -9,20 +11,28 @@ A token of 256 random bits needs no slow hash. The configuration holds its diges
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import hmac
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 from starlette.requests import Request
 
-from ...eventlog.errors import ConfigError
+from ...eventlog.errors import ConfigError, FoldlogError
+from ...eventlog.events import Role as Role  # noqa: PLC0414 - for the routes, too
+from ...eventlog.ports import Log
+from ...runtime.shared.access_tokens import AccessTokens, Granted, is_over
 from ..configuration.project_file import Tables, project_tables
 from ..configuration.strict_tables import StrictTable
 from .answers import Refused
 
-Role = Literal["viewer", "operator", "admin"]
+logger = logging.getLogger("foldlog.http")
+
 RANK: dict[Role, int] = {"viewer": 0, "operator": 1, "admin": 2}
 
 
@@ -41,10 +51,37 @@ class Holder(NamedTuple):
 
 
 class Access:
-    """The tokens that are accepted, each with the name of its holder."""
+    """The tokens that are accepted, each with the name of its holder: those of the configuration and of the log."""
 
-    def __init__(self, tokens: Mapping[str, TokenTable]) -> None:
-        self._tokens = tokens
+    def __init__(self, tokens: Mapping[str, TokenTable], now: Callable[[], float] = time.time) -> None:
+        self._tokens, self._now = tokens, now
+        self._granted: Mapping[str, Granted] = {}
+
+    @contextlib.asynccontextmanager
+    async def following(self, log: Log) -> AsyncGenerator[Access]:
+        """Accept the tokens of the log, too, as it is while open. Raises `LogUnavailable`, `LogCorrupted`."""
+        self._now = log.clock.now
+        changes = AccessTokens(log).follow()
+        async with contextlib.aclosing(changes):
+            self._granted = await anext(changes)
+            following = asyncio.create_task(self._follow(changes))
+            try:
+                yield self
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+
+    async def _follow(self, changes: AsyncGenerator[Mapping[str, Granted]]) -> None:
+        try:
+            async for granted in changes:
+                self._granted = granted
+        except FoldlogError:
+            self._granted = {}  # nobody is let in by what cannot be read
+            logger.exception("the tokens in the log cannot be read: none of them is accepted")
+
+    def configured(self) -> list[tuple[str, Role]]:
+        """Return the holders of the tokens of the configuration."""
+        return [(name, table.role) for name, table in self._tokens.items()]
 
     @classmethod
     def read(cls, given: Mapping[str, Mapping[str, Any]] | None = None) -> Access:
@@ -58,7 +95,7 @@ class Access:
     @property
     def is_empty(self) -> bool:
         """True if nobody has a token."""
-        return not self._tokens
+        return not self._tokens and not self._granted
 
     def holder(self, token: str) -> Holder | None:
         """Return the holder of a token; null if there is none."""
@@ -70,6 +107,9 @@ class Access:
         for name, table in self._tokens.items():
             if hmac.compare_digest(table.sha256, digest):
                 return Holder(name, table.role)
+        for granted in self._granted.values():
+            if hmac.compare_digest(granted.sha256, digest) and not is_over(granted, self._now()):
+                return Holder(granted.name, granted.role)
         return None
 
     def actor(self, request: Request, role: Role = "operator") -> str:

@@ -35,14 +35,14 @@ def hooks_app(
     `hooks` and `tokens` are as `[hooks.<name>]` and `[tokens.<name>]` in the project's configuration, which is read if
     they are null. Raises `ConfigError`.
     """
-    return application(health_routes(runtime.log), hook_routes(runtime, load_hooks(runtime, hooks), tokens))
+    return application(
+        health_routes(runtime.log), hook_routes(runtime, load_hooks(runtime, hooks), Access.read(tokens))
+    )
 
 
-def hook_routes(
-    runtime: Runtime, hooks: Mapping[str, Hook], tokens: Mapping[str, Mapping[str, Any]] | None = None
-) -> list[BaseRoute]:
-    """Return the routes of webhooks, signals and callbacks. Raises `ConfigError` for an invalid token."""
-    return [*HookRoutes(runtime, hooks).routes(), *SignalRoutes(runtime, Access.read(tokens)).routes()]
+def hook_routes(runtime: Runtime, hooks: Mapping[str, Hook], access: Access) -> list[BaseRoute]:
+    """Return the routes of webhooks, signals and callbacks."""
+    return [*HookRoutes(runtime, hooks).routes(), *SignalRoutes(runtime, access).routes()]
 
 
 def health_routes(log: Log, *, serving: Callable[[], bool] = lambda: True) -> list[BaseRoute]:

@@ -31,7 +31,19 @@ _NAMED = re.compile(rb'"run":"([A-Za-z0-9_-]{1,64})"')
 _CHILD = re.compile(rb'"child_run":"([A-Za-z0-9_-]{1,64})"')
 _BEHIND_EVENTS = b',"path":"'
 _REFERENCE = re.compile(rb'"\$artifact":"([0-9a-f]{64})"')
-_COMMITS = {b"run", b"lane", b"key", b"breaker", b"slots", b"policy", b"sched", b"once", b"hook"}
+_COMMITS = {
+    b"run",
+    b"lane",
+    b"key",
+    b"breaker",
+    b"slots",
+    b"policy",
+    b"sched",
+    b"once",
+    b"hook",
+    b"access",
+    b"answer",
+}
 _KNOWN_BY = {
     b"wake": "a wake-up",
     b"due": "a wake-up",

@@ -109,6 +109,9 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.SlotsUpdated: _no_change,
     events.ScheduleUpdated: _no_change,
     events.HookAdvanced: _no_change,
+    events.AccessGranted: _no_change,
+    events.AccessWithdrawn: _no_change,
+    events.AnswerKept: _no_change,
     events.Buried: _no_change,
 }
 """The fold of each event type. The time of the event's commit is the state's `updated_at`."""

@@ -8,6 +8,9 @@ from __future__ import annotations
 from typing import Literal
 
 from ...eventlog.events import (
+    AccessGranted,
+    AccessWithdrawn,
+    AnswerKept,
     ApprovalRequested,
     ApprovalResolved,
     ApprovalRevoked,
@@ -151,6 +154,8 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
         case Restored() | TokenIssued() | TokenRevoked():
             return "driving"
         case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated():  # not of a run
+            return "driving"
+        case AccessGranted() | AccessWithdrawn() | AnswerKept():
             return "driving"
         case PolicyUpdated() | OnceUpdated() | ScheduleUpdated() | HookAdvanced() | Buried():
             return "driving"

@@ -34,6 +34,9 @@ NOT_YET = {
 }
 # Of other subjects than runs.
 ELSEWHERE = {
+    "access_granted",
+    "access_withdrawn",
+    "answer_kept",
     "breaker_updated",
     "hook_advanced",
     "key_recorded",

@@ -11,6 +11,7 @@ import httpx2 as httpx
 from foldlog.adapters.console.app import console_app, console_door
 from foldlog.adapters.console.options import ApiOptions
 from foldlog.adapters.console.routing import Door
+from foldlog.adapters.http.access import Access
 from foldlog.eventlog import Log
 from foldlog.runtime import Agent, Registry, Runtime, tool
 
@@ -59,9 +60,15 @@ class Api:
 @contextlib.asynccontextmanager
 async def api(log: Log, *, parts: Any = (), **options: Any) -> AsyncIterator[Api]:
     """Open a runtime on the log, with the application around it."""
-    async with Runtime.open(log=log, registry=Registry(agents=[desk(), triager()])) as runtime:
-        door = console_door(runtime, ApiOptions(executor="local", **options), TOKENS)
-        yield Api(door, console_app(door, *parts))
+    async with (
+        Runtime.open(log=log, registry=Registry(agents=[desk(), triager()])) as runtime,
+        Access.read(TOKENS).following(log) as access,
+    ):
+        door = console_door(runtime, ApiOptions(executor="local", **options), access)
+        try:
+            yield Api(door, console_app(door, *parts))
+        finally:
+            await door.aclose()
 
 
 async def paused(runtime: Runtime, **options: Any) -> tuple[str, str]:

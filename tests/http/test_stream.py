@@ -312,6 +312,17 @@ async def test_a_comment_comes_while_nothing_else_does(monkeypatch: pytest.Monke
         await reading.aclose()
 
 
+async def test_whoever_may_not_look_any_more_is_shown_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(viewer, "COMMENT_S", 0.01)
+    may = [True, True, False]
+    async with api(MemoryLog()) as served:
+        streams = served.door.streams
+        topics = await streams.prepared(wanted_topics(["runs"], ""))
+        blocks = [block async for block in streams.frames(topics, lambda: may.pop(0))]
+        assert blocks[0] == frames.COMMENT
+        assert may == []
+
+
 async def test_the_end_of_the_server_is_a_frame() -> None:
     async with api(MemoryLog()) as served, viewing(served, "runs") as reader:
         await reader.next()

@@ -131,6 +131,7 @@ PORTS: dict[str, set[str]] = {
     "runtime/tools/functions.py": {"anyio.to_thread"},
     # The bits of tokens: they decide nothing, and the log knows their digest only.
     "runtime/shared/resume_tokens.py": {"secrets"},
+    "runtime/shared/access_tokens.py": {"secrets"},
 }
 
 

@@ -123,7 +123,7 @@ async def decide(call: Call[Nothing, Decide]) -> Decided:
             given.arguments,
             given.outcome,
             given.result,
-            by=call.actor.name,
+            by=call.author,
             always=given.always,
         )
     except ApprovalError as error:
@@ -144,8 +144,6 @@ async def decide(call: Call[Nothing, Decide]) -> Decided:
 
 async def issue_token(call: Call[Nothing, IssueToken]) -> ResumeToken:
     """Issue a resume token for an approval. It is shown once."""
-    if call.key:
-        raise Refused(422, "a token is shown once, so this takes no Idempotency-Key")
     row = await approval_of(call)
     run = call.runtime.get_run(row.run_id)
     return ResumeToken(
@@ -196,6 +194,7 @@ ROUTES = (
         body=IssueToken,
         answer=ResumeToken,
         status=201,
+        keyed=False,
     ),
     Route(
         method="DELETE",

@@ -95,7 +95,9 @@ async def show_session(call: Call[SessionQuery, Nothing]) -> Turns:
 
 async def drop_turns(call: Call[Nothing, DropTurns]) -> Dropped:
     """Remove the last turns from a session's history."""
-    dropped = await call.runtime.drop_last_user_turns(call.path("session"), call.body.turns, call.body.lane)
+    dropped = await call.runtime.drop_last_user_turns(
+        call.path("session"), call.body.turns, call.body.lane, by=call.author
+    )
     return Dropped(dropped)
 
 

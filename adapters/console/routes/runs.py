@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from ....eventlog.commits import Chain, as_read
+from ....eventlog.commits import Chain, as_read, decode
 from ....eventlog.errors import ConfigError, NotRegistered
-from ....eventlog.events import ENGINE, Event, Trigger
+from ....eventlog.events import ENGINE, Event, MessageQueued, Trigger
 from ....projections.family_totals import FamilyTotals
 from ....projections.operating.why import Why
 from ....projections.pending import Pending
@@ -16,6 +16,7 @@ from ....projections.run_list import RunRow
 from ....runtime.agents.kinds import runnable_of
 from ....runtime.journal.journal import restored
 from ....runtime.ports.suggestions import nearest
+from ....runtime.shared.kept_answers import KeptAnswers
 from ....runtime.stream import is_shown
 from ...http.answers import Refused
 from ...http.identifiers import traceparent
@@ -258,12 +259,7 @@ def revision_of(text: str) -> int:
 async def start_run(call: Call[Nothing, StartRun]) -> Answered:
     """Start a run; with an Idempotency-Key the same request again finds the same run."""
     asked = call.body
-    trigger = Trigger(
-        kind="api",
-        name=call.actor.name,
-        request_id=call.request_id,
-        traceparent=traceparent(call.request),
-    )
+    trigger = Trigger(kind="api", request_id=call.request_id, traceparent=traceparent(call.request))
     run = await call.runtime.start(
         await _agent(call, asked.agent),
         asked.input,
@@ -277,6 +273,7 @@ async def start_run(call: Call[Nothing, StartRun]) -> Answered:
         model=asked.model,
         idempotency_key=f"api:{call.actor.name}:{call.key}" if call.key else None,
         trigger=trigger,
+        by=call.author,
     )
     where = {"Location": f"{call.door.options.base_path}/api/v1/runs/{run.run_id}"}
     return Answered(Started(run.run_id, run.is_new), 201 if run.is_new else 200, where)
@@ -301,18 +298,18 @@ async def _agent(call: Call[Any, Any], name: str) -> Any:
 async def cancel_run(call: Call[Nothing, CancelRun]) -> Cancelled:
     """Cancel a run and all runs below it; tells what it found."""
     run = call.run
-    return Cancelled(run.run_id, await run.cancel(call.body.reason, by=call.actor.name))
+    return Cancelled(run.run_id, await run.cancel(call.body.reason, by=call.author))
 
 
 async def pause_run(call: Call[Nothing, Nothing]) -> Done:
     """Pause a run at its next step boundary."""
-    await call.run.pause(by=call.actor.name)
+    await call.run.pause(by=call.author)
     return await _done(call)
 
 
 async def resume_run(call: Call[Nothing, Nothing]) -> Done:
     """Let a paused run go on."""
-    await call.run.resume()
+    await call.run.resume(by=call.author)
     return await _done(call)
 
 
@@ -320,8 +317,27 @@ async def send_message(call: Call[Nothing, Message]) -> Done:
     """Queue a message for a run's next step."""
     if not call.body.content:
         raise ConfigError("content: a message must be a non-empty text")
-    await call.run.inject(call.body.content)
+    if not (call.key and await _was_queued(call)):
+        await call.run.inject(call.body.content, by=call.author)
     return await _done(call)
+
+
+async def _was_queued(call: Call[Nothing, Message]) -> bool:
+    """Return whether a server that died before it answered has queued this message: two equal ones are two, else."""
+    run, kept = call.run, KeptAnswers(call.runtime.log)
+    head = (await run.state()).head.rev
+    begun = await kept.begin(call.actor.name, call.key, call.digest, head)
+    if begun.at_revision >= head:
+        return False
+    log, subject = call.runtime.log, await call.runtime.locate(run.run_id)
+    async for stored in log.events.read(subject):
+        commit = decode(stored.data)
+        for revision, event in enumerate(commit.events, start=commit.rev):
+            if not isinstance(event, MessageQueued) or revision <= begun.at_revision:
+                continue
+            if (event.content, event.by) == (call.body.content, call.actor.name):
+                return True
+    return False
 
 
 async def _done(call: Call[Any, Any]) -> Done:

@@ -48,7 +48,7 @@ class Health(msgspec.Struct, frozen=True):
 async def sign_in(call: Call[Nothing, SignIn]) -> Answered:
     """Sign a browser in: the answer sets its cookie."""
     identity = call.door.identity
-    actor, value = identity.sign_in(token=call.body.token, key=call.body.key)
+    actor, value = identity.sign_in(token=call.body.token, key=call.body.key, address=_address(call))
     logger.info("%s signed in as %s from %s", actor.name, actor.role, _address(call))
     secure = scheme_of(call.request, identity) == "https"
     parts = [f"{cookie_name(call.request)}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
@@ -93,6 +93,7 @@ async def health(_: Call[Nothing, Nothing]) -> Health:
 async def ready(call: Call[Nothing, Nothing]) -> Health:
     """Answer 200 if the log is in reach and the projections are up to date, else 503."""
     log, index = call.runtime.log, await call.door.index()
+    await call.door.streams.keep_up()
     async with asyncio.timeout(READY_S):
         await log.events.head(run_subject(0, "readyz", "readyz"))
         lag = await index.lag()

@@ -101,7 +101,11 @@ async def retry_run(call: Call[Nothing, RetryRun]) -> Answered:
     """Retry a run that is over, as a new run of the same job."""
     given = call.body
     run: RunHandle[Any] = await call.runtime.retry(
-        call.path("run"), from_failure=given.from_failure, number=given.number, executor=given.executor
+        call.path("run"),
+        from_failure=given.from_failure,
+        number=given.number,
+        executor=given.executor,
+        by=call.author,
     )
     return Answered(Started(run.run_id, run.is_new), 201 if run.is_new else 200)
 
@@ -153,9 +157,7 @@ async def fork_run(call: Call[Nothing, ForkRun]) -> Answered:
     shown = await _plan(call)
     if asked.plan != shown.digest:
         raise Problem(409, "the plan is not the one that was shown: look at it again", digest=shown.digest)
-    trigger = Trigger(
-        kind="api", name=call.actor.name, request_id=call.request_id, traceparent=traceparent(call.request)
-    )
+    trigger = Trigger(kind="api", request_id=call.request_id, traceparent=traceparent(call.request))
     run: RunHandle[Any] = await call.runtime.fork(
         call.path("run"),
         at=asked.at,
@@ -165,6 +167,7 @@ async def fork_run(call: Call[Nothing, ForkRun]) -> Answered:
         executor=asked.executor or call.door.options.executor,
         fork_id=asked.fork_id or _id_of_key(call),
         trigger=trigger,
+        by=call.author,
     )
     return Answered(Started(run.run_id, run.is_new), 201 if run.is_new else 200)
 
@@ -214,7 +217,7 @@ async def _one(call: Call[Nothing, Batch], name: str) -> BatchResult:
 
 
 async def _done(call: Call[Nothing, Batch], name: str) -> str:
-    by, note = call.actor.name, call.body.note
+    by, note = call.author, call.body.note
     run = call.runtime.get_run(name)
     match call.body.action:
         case "cancel":
@@ -222,9 +225,9 @@ async def _done(call: Call[Nothing, Batch], name: str) -> str:
         case "pause":
             await run.pause(by=by)
         case "resume":
-            await run.resume()
+            await run.resume(by=by)
         case "retry":
-            return (await call.runtime.retry(name, number=1)).run_id
+            return (await call.runtime.retry(name, number=1, by=by)).run_id
         case "approve" | "reject" as action:
             decision: Literal["approved", "rejected"] = "approved" if action == "approve" else "rejected"
             found = [

@@ -14,7 +14,11 @@ async def stream(call: Call[None, Nothing]) -> Response:
     wanted = wanted_topics(request.query_params.getlist("t"), request.headers.get("last-event-id", ""))
     topics = await streams.prepared(wanted)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(streams.frames(topics), headers=headers, media_type="text/event-stream")
+
+    def still() -> bool:
+        return call.door.identity.actor_of(request) is not None
+
+    return StreamingResponse(streams.frames(topics, still), headers=headers, media_type="text/event-stream")
 
 
 ROUTES = (

@@ -127,9 +127,7 @@ class Lists:
     @contextlib.asynccontextmanager
     async def watched(self, topic: ListTopic, wake: Callable[[], None]) -> AsyncGenerator[None]:
         """Offer changes to a list while open: first those since its cursor, then all as they come."""
-        index: RunIndex = await self._open()
-        if self._following is None or self._following.done():
-            self._following = asyncio.create_task(self._follow(index))
+        index = await self.start()
         await index.following.wait()
         places = index.places()
         if topic.cursor:
@@ -143,6 +141,13 @@ class Lists:
             yield
         finally:
             self._topics.pop(topic, None)
+
+    async def start(self) -> RunIndex:
+        """Follow the projections, if nobody does here; return them."""
+        index: RunIndex = await self._open()
+        if self._following is None or self._following.done():
+            self._following = asyncio.create_task(self._follow(index))
+        return index
 
     @contextlib.contextmanager
     def noticed(self, notice: Callable[[str], None]) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl, urlencode
 
@@ -126,10 +126,16 @@ class Streams:
         return found
 
     async def frames(
-        self, topics: Sequence[tuple[Wanted, Subject | RunQuery | None]]
+        self,
+        topics: Sequence[tuple[Wanted, Subject | RunQuery | None]],
+        still: Callable[[], bool] = lambda: True,
     ) -> AsyncGenerator[bytes]:
-        """Yield the bytes of a connection: frames with the places of all topics, and a comment each 15 s."""
-        news, notices = asyncio.Event(), list[str]()
+        """Yield the bytes of a connection: frames with the places of all topics, and a comment each 15 s.
+
+        It ends when `still`, asked at least that often, says that the viewer may not look any more.
+        """
+        news, notices, clock = asyncio.Event(), list[str](), self._runtime.log.clock
+        asked_at = clock.now()
 
         def notice(what: str) -> None:
             notices.append(what)
@@ -145,6 +151,10 @@ class Streams:
             while not self._closing:
                 if not await self._awaited(news):
                     yield COMMENT
+                if clock.now() - asked_at >= COMMENT_S:
+                    asked_at = clock.now()
+                    if not still():
+                        return
                 news.clear()
                 while notices:
                     yield on_the_wire(Frame("notice", msgspec.json.encode({"log": notices.pop(0)})), "")
@@ -179,6 +189,10 @@ class Streams:
         topic = ListTopic(wanted.name, selection, wanted.cursor)
         await stack.enter_async_context(self._lists.watched(topic, news.set))
         return topic
+
+    async def keep_up(self) -> None:
+        """Follow the projections from now on, whether anybody views a list or not."""
+        await self._lists.start()
 
     async def aclose(self) -> None:
         """Stop following."""
