@@ -235,6 +235,10 @@ class Wakeups(Protocol):
         """Send a heartbeat: restart the time after which the wake-up is redelivered."""
         ...
 
+    async def waiting(self, agents: frozenset[str]) -> dict[str, int]:
+        """Return the number of wake-ups of each of these agents that no consumer has taken yet."""
+        ...
+
     async def sweep(self) -> int:
         """Remove wake-ups that are acknowledged, with all before them, and return their number (W16, W53)."""
         ...

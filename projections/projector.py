@@ -24,6 +24,7 @@ from ..eventlog.errors import ConfigError, LogCorrupted, RunNotFound
 from ..eventlog.ports import Log, Shard, Stored, Subject
 from .approvals import ApprovalRow, Approvals, RunApprovals
 from .family_totals import FamilyTotals, family_totals
+from .operating.costs import Costs, RunCosts
 from .projection import Projection, Value
 from .run_list import BACKWARDS, OPEN, RunList, RunListStatus, RunRow
 from .sqlite import CacheDamaged, Checkpoint, RowStore, Where
@@ -36,6 +37,7 @@ STALE_READ_WAIT_S = 0.05
 """A read may be stale: a missing tail counts as lost only after `STALE_READS_MAX` reads, with doubled waits."""
 
 REBUILDS_MAX = 3
+ROWS_MAX = 10**9
 
 T = TypeVar("T")
 
@@ -112,6 +114,19 @@ class Projector:
             position = self.rows.checkpoint(shard).head.position
             behind += sum([1 async for _ in self.log.events.read(Shard(shard), after=position)])
         return behind
+
+    async def progress(self) -> tuple[int, int]:
+        """Return up to where the log is folded, and where it ends: sums of the positions in all shards."""
+        done = whole = 0
+        for shard in range(self.log.events.shards):
+            last = await self.log.events.head(Shard(shard))
+            whole += last.position if last is not None else 0
+            done += min(self.rows.checkpoint(shard).head.position, last.position if last is not None else 0)
+        return done, whole
+
+    def sizes(self) -> dict[str, int]:
+        """Return the number of rows of each projection, as they are."""
+        return {each.name: self.rows.count(each, Where(), ROWS_MAX) for each in self.projections}
 
     async def ask(self, query: Callable[[], T]) -> T:
         """Bring the rows up to date, then run the query on them. Raises the errors of `catch_up`."""
@@ -337,8 +352,8 @@ class RunIndex(Projector):
     """The runs and approvals of a namespace. Each query updates the rows first; it raises the errors of `catch_up`."""
 
     def __init__(self, log: Log, path: Path | None = None) -> None:
-        self._runs, self._approvals = RunList(), Approvals()
-        super().__init__(log, (self._runs, self._approvals), path)
+        self._runs, self._approvals, self._costs = RunList(), Approvals(), Costs()
+        super().__init__(log, (self._runs, self._approvals, self._costs), path)
 
     @classmethod
     async def open(cls, log: Log, path: Path | None = None) -> Self:
@@ -438,6 +453,10 @@ class RunIndex(Projector):
             if all(row.run_id == run_id for row in others):
                 return run_id[-length:]
         return run_id
+
+    async def costs(self) -> list[RunCosts]:
+        """Return what each run spent."""
+        return await self.ask(lambda: self.rows.select(self._costs, Where()))
 
     async def families(self, roots: Iterable[str]) -> list[RunRow]:
         """Return all runs of these families, by their root runs."""

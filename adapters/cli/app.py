@@ -19,6 +19,7 @@ from .commands import (
     archive,
     backup,
     console,
+    costs,
     demo,
     diff,
     doctor,
@@ -32,6 +33,7 @@ from .commands import (
     parity,
     policy,
     preflight,
+    projections,
     replay,
     rerun,
     retention,
@@ -46,7 +48,9 @@ from .commands import (
     telemetry,
     tokens,
     tools,
+    top,
     worker,
+    workers,
     workflows,
 )
 from .exits import INTERRUPTED, leave, report
@@ -212,11 +216,15 @@ def settings(
 
 app.command("run")(run.run)
 app.command("worker")(worker.worker)
+app.add_typer(workers.app, name="workers")
+app.command("top")(top.top)
 app.command("serve")(serve.serve)
 app.command("console")(console.console)
 app.add_typer(agents.app, name="agents")
 app.add_typer(runs.app, name="runs")
 app.add_typer(jobs.app, name="jobs")
+app.command("costs")(costs.costs)
+app.add_typer(projections.app, name="projections")
 app.add_typer(workflows.app, name="workflows")
 app.add_typer(schedules.app, name="schedules")
 app.add_typer(sessions.app, name="sessions")

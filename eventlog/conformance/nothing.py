@@ -92,6 +92,9 @@ class _NoWakeups:
     async def extend(self, token: str) -> None:
         pass
 
+    async def waiting(self, agents: frozenset[str]) -> dict[str, int]:
+        return {}
+
     async def sweep(self) -> int:
         return 0
 

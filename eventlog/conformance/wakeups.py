@@ -240,6 +240,19 @@ class WakeupsSuite(Suite):
                 await again.wakeups.ack(first.token)
         assert first.wakeup == (kept if self.durable else marker)
 
+    async def test_the_wake_ups_that_nobody_has_taken_are_counted_by_agent(
+        self, log: Log, agent: str
+    ) -> None:
+        other, never = new_name("agent"), new_name("agent")
+        asked = frozenset({agent, other, never})
+        for cause in range(3):
+            await log.wakeups.send(wakeup_for(agent, cause))
+        await log.wakeups.send(wakeup_for(other))
+        assert await log.wakeups.waiting(asked) == {agent: 3, other: 1, never: 0}
+        async with log.wakeups.pull(frozenset({agent})) as deliveries:
+            await self.woken(log, deliveries, 3)
+            assert await log.wakeups.waiting(asked) == {agent: 0, other: 1, never: 0}
+
     async def test_a_sweep_takes_no_wake_up_that_is_not_acknowledged(self, log: Log, agent: str) -> None:
         wakeups = [wakeup_for(agent, cause) for cause in range(1, 6)]
         for wakeup in wakeups:

@@ -142,6 +142,9 @@ class FaultyWakeups:
     async def extend(self, token: str) -> None:
         await self._core.call("wakeups.extend", lambda: self._inner.extend(token))
 
+    async def waiting(self, agents: frozenset[str]) -> dict[str, int]:
+        return await self._core.call("wakeups.waiting", lambda: self._inner.waiting(agents))
+
     async def sweep(self) -> int:
         return await self._core.call("wakeups.sweep", self._inner.sweep)
 

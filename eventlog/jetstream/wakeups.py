@@ -100,6 +100,29 @@ class JetStreamWakeups:
         delay = b' {"delay": %d}' % int(delay_s * _NS) if delay_s > 0 else b""
         self._wire.publish(_subject(token), b"-NAK" + delay)
 
+    async def waiting(self, agents: frozenset[str]) -> dict[str, int]:
+        """Return the number of wake-ups of each of these agents that were not delivered. Raises `LogUnavailable`."""
+        found = dict.fromkeys(agents, 0)
+        for shard in range(self._events.shards):
+            for agent in agents:
+                found[agent] += await self._undelivered(shard, agent)
+        return found
+
+    async def _undelivered(self, shard: int, agent: str) -> int:
+        stream = self._layout.shard(shard)
+        try:
+            consumer = await self._wire.api(f"CONSUMER.INFO.{stream}.{agent}", None, _Consumer)
+        except Refused as refused:
+            if refused.err_code != _NO_CONSUMER:
+                raise
+        else:
+            return consumer.num_pending
+        counts = [
+            await subjects_on(self._wire, stream, subject)
+            for subject in self._layout.acknowledged(shard, agent)
+        ]
+        return sum(number for count in counts for number in count.values())
+
     async def sweep(self) -> int:
         """Remove the wake-ups below the floor of their consumers' acknowledgements, and the marks of schedules.
 
@@ -148,6 +171,7 @@ class _Floor(msgspec.Struct, frozen=True):
 
 class _Consumer(msgspec.Struct, frozen=True):
     ack_floor: _Floor = _Floor()
+    num_pending: int = 0
 
 
 def _subject(token: str) -> bytes:

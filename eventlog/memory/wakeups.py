@@ -131,6 +131,15 @@ class MemoryWakeups:
         """Send a heartbeat: restart the time after which the wake-up is redelivered."""
         await self._postponed(token, self._ack_wait_s)
 
+    async def waiting(self, agents: frozenset[str]) -> dict[str, int]:
+        """Return the number of wake-ups of each of these agents that no consumer has taken yet."""
+        await checkpoint()
+        found = dict.fromkeys(agents, 0)
+        for message in self._messages.values():
+            if message.wakeup.agent in found and not message.attempts:
+                found[message.wakeup.agent] += 1
+        return found
+
     async def sweep(self) -> int:
         """Remove nothing: an acknowledged wake-up is gone at once."""
         await checkpoint()

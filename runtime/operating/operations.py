@@ -6,10 +6,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import tzinfo
 from typing import TYPE_CHECKING
 
+from ...eventlog.events import BreakerUpdated, SlotsUpdated
 from ...eventlog.ports import Log
 from ...projections.operating.board import Before, waiter_of_row
+from ...projections.operating.costs import By, CostSum, sums
 from ...projections.operating.why import Why, why
-from .surroundings import Executors, below_of_rows, board_for, standing_of_row
+from ..journal.lanes import read_lane
+from .rows import AgentRow, BreakerRow, Drive, Holder, LaneRow, SlotRow, Standing, WorkerRow
+from .surroundings import Executors, below_of_rows, board_for, registers, standing_of_row
 
 if TYPE_CHECKING:
     from ...projections.projector import RunIndex
@@ -40,3 +44,112 @@ class Operations:
         board = await board_for(self._log, waiters, below, standing, self._executors)
         found = {run.run_id: why(run, board, tz) for run in waiters}
         return {run_id: each for run_id, each in found.items() if each is not None}
+
+    async def workers(self) -> list[WorkerRow]:
+        """Return the processes that are present, by their names."""
+        now = self._log.clock.now()
+        held: dict[str, list[Drive]] = {}
+        for each in await self._log.leases.held():
+            if each.lease.run == each.lease.root:
+                drive = Drive(
+                    run_id=each.lease.run,
+                    epoch=each.lease.epoch,
+                    lease_age_s=max(0.0, now - each.renewed_at),
+                )
+                held.setdefault(each.lease.worker, []).append(drive)
+        return [
+            WorkerRow(
+                worker=each.worker,
+                host=each.host,
+                pid=each.pid,
+                release=each.release,
+                build=each.build,
+                serves=each.serves,
+                concurrency=each.concurrency,
+                since=each.since,
+                drives=tuple(sorted(held.get(each.worker, ()), key=lambda drive: drive.run_id)),
+                silent_s=max((drive.lease_age_s for drive in held.get(each.worker, ())), default=0.0),
+            )
+            for each in await self._log.leases.present()
+        ]
+
+    async def lanes(self) -> list[LaneRow]:
+        """Return the lanes with open runs, by their names."""
+        rows = {row.run_id: row for row in await self._open() if row.lane is not None}
+        found: list[LaneRow] = []
+        for lane in sorted({row.lane or "" for row in rows.values()}):
+            queue = [entry.run for entry in (await read_lane(self._log, lane))[2]]
+            runs = [_standing(rows[run]) for run in queue if run in rows]
+            if runs:
+                found.append(LaneRow(lane=lane, runs=tuple(runs)))
+        return found
+
+    async def slots(self) -> list[SlotRow]:
+        """Return the slots that somebody holds or waits for, by their names."""
+        found = await registers(self._log, "slots", SlotsUpdated)
+        return [
+            SlotRow(
+                name=name,
+                places=max((each.runs_max for each in slots.waiting), default=0),
+                holders=tuple(Holder(run_id=h.run, call=h.call, since=h.since) for h in slots.holders),
+                waiting=tuple(
+                    Holder(run_id=w.run, call=w.call, tool=w.tool, since=w.since) for w in slots.waiting
+                ),
+            )
+            for name, slots in sorted(found.items())
+            if slots.holders or slots.waiting
+        ]
+
+    async def breakers(self) -> list[BreakerRow]:
+        """Return the circuit breakers that have counted failures, by their names."""
+        found = await registers(self._log, "breaker", BreakerUpdated)
+        return [
+            BreakerRow(
+                name=name,
+                state=each.state,
+                failures=each.failures,
+                until=each.until,
+                error_type=each.error_type,
+                run_id=each.run,
+            )
+            for name, each in sorted(found.items())
+            if each.failures or each.state != "closed"
+        ]
+
+    async def agents(self) -> list[AgentRow]:
+        """Return the agents that have open root runs or workers, by their names."""
+        present = await self._log.leases.present()
+        counts: dict[str, dict[str, int]] = {agent: {} for each in present for agent in each.serves}
+        for row in await self._open():
+            if row.parent is None:
+                kind = "driven" if row.driven else "queued" if row.status == "queued" else "parked"
+                of_agent = counts.setdefault(row.agent, {})
+                of_agent[kind] = of_agent.get(kind, 0) + 1
+        wakeups = await self._log.wakeups.waiting(frozenset(counts))
+        return [
+            AgentRow(
+                agent=agent,
+                **counts[agent],
+                wakeups=wakeups.get(agent, 0),
+                workers=tuple(each.worker for each in present if agent in each.serves),
+            )
+            for agent in sorted(counts)
+        ]
+
+    async def costs(self, by: By, since: str = "", until: str = "") -> list[CostSum]:
+        """Return tokens and dollars by day, agent, model, session or user; days as `2026-11-24`, `until` exclusive."""
+        return sums(await (await self._index()).costs(), by, since, until)
+
+    async def _open(self) -> list[RunRow]:
+        index = await self._index()
+        rows = [
+            row
+            for status in ("queued", "running", "paused")
+            for row in await index.runs(limit=-1, status=status)
+        ]
+        return sorted(rows, key=lambda row: (row.submitted_at, row.run_id))
+
+
+def _standing(row: RunRow) -> Standing:
+    since = row.waits.paused_at or row.waits.claimed_at or row.submitted_at
+    return Standing(run_id=row.run_id, agent=row.agent, status=row.status, since=since)

@@ -153,3 +153,13 @@ def test_a_pipe_gets_all_of_it_unpadded(project: Project, runs: dict[str, str]) 
         whole = [line.rpartition("\t")[0] for line in table] if command[1] == "list" else table
         assert "…" not in "".join(whole)  # but in the sentences about waits, which are short everywhere
         assert not any("  " in line.replace("Second  line", "") for line in table)
+
+
+def test_the_live_view_has_all_parts_and_harmless_text(project: Project, runs: dict[str, str]) -> None:
+    whole = project.run("top", "--once")
+    assert whole.code == 0
+    for part in ("Workers (", "Queue", "Open runs (", "Approvals (1)", "Waits for people: publish_the_"):
+        assert part in whole.out
+    assert "\x1b[2J" not in whole.out
+    shown = " ".join(project.on_terminal("top", "--once", width=80).split())
+    assert runs["closer paused"][-12:] in shown.replace(" ", "")

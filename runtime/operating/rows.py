@@ -1,0 +1,91 @@
+"""The rows of operators' questions: workers, lanes, slots, breakers, and agents with their queues."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Drive(msgspec.Struct, frozen=True, kw_only=True):
+    """A family that a process drives: its root run, and the seconds since its lease was renewed."""
+
+    run_id: str
+    epoch: int
+    lease_age_s: float
+
+
+class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that is present, as it announced itself, and what it drives. `since` is in Unix seconds.
+
+    `serves` is empty for a program that drives only runs of its own. `silent_s` is the longest time since a lease of it
+    was renewed, 0 without any.
+    """
+
+    worker: str
+    host: str
+    pid: int
+    release: str
+    build: str
+    serves: tuple[str, ...]
+    concurrency: int
+    since: float
+    drives: tuple[Drive, ...]
+    silent_s: float
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in a line, and since when it has its status (Unix seconds)."""
+
+    run_id: str
+    agent: str
+    status: str
+    since: float
+
+
+class LaneRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane with open runs: the one whose turn it is, and those after it, in order."""
+
+    lane: str
+    runs: tuple[Standing, ...]
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """A run, or a call of it (`call` and `tool` are not empty), that holds a slot or waits for one since `since`."""
+
+    run_id: str
+    call: str = ""
+    tool: str = ""
+    since: float = 0.0
+
+
+class SlotRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Slots of a name (`agent:refunds`, `call:printer`, `limit:tool:print`): holders, and waiters in their order.
+
+    `places` is how many there are, 0 if nobody waits for one.
+    """
+
+    name: str
+    places: int
+    holders: tuple[Holder, ...]
+    waiting: tuple[Holder, ...]
+
+
+class BreakerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A circuit breaker that has counted failures. `state` closed, open or half_open; `until` in Unix seconds."""
+
+    name: str
+    state: str
+    failures: int
+    until: float
+    error_type: str
+    run_id: str
+
+
+class AgentRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent with open root runs: queued, driven, parked or paused; wake-ups nobody took yet; and its workers."""
+
+    agent: str
+    queued: int = 0
+    driven: int = 0
+    parked: int = 0
+    wakeups: int = 0
+    workers: tuple[str, ...] = ()
