@@ -22,6 +22,7 @@ from foldlog.eventlog.faults import FaultyLog, Outage
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import At, CommitWrite, Log, Selector, Shard, Stored, Subject
 from foldlog.projections.approvals import Approvals
+from foldlog.projections.operating.costs import Costs
 from foldlog.projections.projection import Projection, fold
 from foldlog.projections.projector import CHUNK_COMMITS, Projector, RunIndex
 from foldlog.projections.run_list import RunList, RunRow
@@ -58,7 +59,7 @@ class Writer:
     def expected(self) -> Rows:
         """Return the rows that every way of folding must produce."""
         trace = trace_of(self.stored)
-        return {p.name: fold(p, trace.commits) for p in (RunList(), Approvals())}
+        return {p.name: fold(p, trace.commits) for p in (RunList(), Approvals(), Costs())}
 
 
 def rows_in(projector: Projector) -> Rows:
@@ -145,7 +146,7 @@ def test_rows_are_those_of_the_fold_wherever_the_projector_was_stopped(
             for stored in history[begin:cut]:
                 await writer.write(stored)
             begin = cut
-            mortal = Projector(writer.log, (Mortal(death), Approvals()), path)
+            mortal = Projector(writer.log, (Mortal(death), Approvals(), Costs()), path)
             with contextlib.suppress(Died):
                 await mortal.catch_up()
             await mortal.aclose()
@@ -204,7 +205,7 @@ class Awaited(RunList):
 
 async def test_a_follower_folds_what_comes_also_after_a_rebuild_by_another_process(tmp_path: Path):
     writer, awaited = Writer(MemoryLog(shards=2)), Awaited()
-    follower = Projector(writer.log, (awaited, Approvals()), tmp_path / "rows")
+    follower = Projector(writer.log, (awaited, Approvals(), Costs()), tmp_path / "rows")
     async with index_of(writer.log, tmp_path / "rows") as other:
         following = asyncio.ensure_future(follower.follow())
         await writer.write_all(canonical_trace("a"))
@@ -415,7 +416,7 @@ async def test_a_missing_commit_is_found_and_never_folded_over():
         with pytest.raises(LogCorrupted) as raised:
             await index.runs()
         assert (raised.value.run, raised.value.revision) == ("root-a", 6)
-        assert rows_in(index) == {"runs": {}, "approvals": {}}
+        assert rows_in(index) == {"runs": {}, "approvals": {}, "costs": {}}
 
 
 async def test_an_altered_commit_is_found():
