@@ -83,7 +83,9 @@ def _table(title: str, *columns: str) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, expand=sys.stdout.isatty(), pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, expand=sys.stdout.isatty(), pad_edge=False
+    )
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
