@@ -10,7 +10,7 @@ from foldlog.replay import Canonical, canonical, compare, load_trace
 from foldlog.runtime import RunHandle, Runtime
 
 from tests.processes import workshop
-from tests.processes.support import PATIENCE_S, Place, one_is_gone, stored
+from tests.processes.support import LEASE_S, PATIENCE_S, Place, one_is_gone, stored
 
 OUTPUT = ["question", "hammer is on the bench", "Done", "remitted 12", 0, {"on": True}, 7, "remitted 13"]
 APPENDS = 20
@@ -42,9 +42,9 @@ async def to_its_end(run: RunHandle[Any]) -> str:
     return ""
 
 
-async def killed(place: Place, point: str) -> tuple[RunHandle[Any], str]:
+async def killed(place: Place, point: str, lease_s: float = LEASE_S) -> tuple[RunHandle[Any], str]:
     for _ in range(2):
-        await place.worker(serves=["errand", "quick"], WORKSHOP_KILL=point)
+        await place.worker(serves=["errand", "quick"], lease_s=lease_s, WORKSHOP_KILL=point)
     run = await place.runtime.start(workshop.errand, "question", executor="durable")
     return run, await to_its_end(run)
 
@@ -73,7 +73,7 @@ async def test_a_killed_owner_leaves_a_workflow_that_ends_as_if_undisturbed_at_a
 
     A call that was started and not done when its owner died is looked at, and ends as failed: it is not done.
     """
-    run, failed = await killed(place, point)
+    run, failed = await killed(place, point, lease_s=1.0)  # who dies before a claim has no lease to be ended
     if failed:
         assert "remit#0 failed: the postcondition does not hold" in failed
         assert done() == ([0, 0] if "gather#" in failed else [1, 0])
