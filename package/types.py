@@ -32,6 +32,7 @@ from .runtime.agents.workflow.operations import Operation
 from .runtime.agents.workflow.run import Branch, KnowsTools, RunProgram
 from .runtime.agents.workflow.table import Known
 from .runtime.agents.workflow.table_config import StepConfig, TableConfig
+from .runtime.agents.workflow.table_decider import TableDecider
 from .runtime.agents.workflow.workflow import Decider
 from .runtime.burying.erasure import Receipt
 from .runtime.burying.options import EraseOptions
@@ -113,6 +114,7 @@ __all__ = [
     "StepConfig",
     "StopTable",
     "TableConfig",
+    "TableDecider",
     "Test",
     "ToolLike",
     "Upcast",

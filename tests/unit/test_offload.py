@@ -251,7 +251,7 @@ STAY_WHOLE = {
     "restored left_to_others tools_refresh_failed tools_removed model_requested model_failed cut_begun tool_started "
     "tool_attempt_failed parked child_ready timer_fired pause_requested cancel_requested approval_revoked "
     "token_issued token_revoked access_granted access_withdrawn "
-    "offloaded ralph_stop wait_started signal_dropped chosen marked diverged",
+    "offloaded ralph_stop wait_started signal_dropped operation_skipped chosen marked diverged",
     "refused with an error to the sender": "submitted message_queued approval_resolved tools_refresh_requested "
     "mcp_progress evaluated ralph_iteration output_rejected key_recorded buried",
     "cut by its writer": "lane_updated breaker_updated slots_updated policy_updated once_updated schedule_updated "

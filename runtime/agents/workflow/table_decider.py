@@ -45,6 +45,8 @@ class Tabled(KnowsTools, Protocol):
         ...
 
 
+WHY_CHARS_MAX = 1000
+"""The longest reason of a skipped step."""
 ROLLBACK = "rollback#0"
 """The place at which a table that failed notes the run that rolls it back."""
 
@@ -181,6 +183,7 @@ class TableDecider:
 
     def _skip(self, step: StepConfig, why: str, *, failed: bool = False) -> None:
         place = self.place_of(step)
+        why = why[:WHY_CHARS_MAX]  # it may quote what a condition has read
         self._skips[step.id] = Ended(status="failed" if failed else "skipped", error=why)
         self._new.append(Skip(place=place, why=why, failed=failed))
 
