@@ -43,6 +43,7 @@ class CountedEvents:
         self._inner, self.shards = inner.events, inner.events.shards
         self.append, self.head = inner.events.append, inner.events.head
         self.find, self.follow = inner.events.find, inner.events.follow
+        self.last_position = inner.events.last_position
         self.reads: list[int] = []
 
     async def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:

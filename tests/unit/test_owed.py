@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-from foldlog.eventlog.events import ApprovalRequested, ApprovalResolved, Claimed, Parked, Status
+from foldlog.eventlog.events import NOBODY, ApprovalRequested, ApprovalResolved, Claimed, Parked, Status
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import Subject, Timer, Wakeup, WakeWrite
 from foldlog.runtime.executors.worker import Worker
@@ -88,7 +88,7 @@ def test_the_end_of_a_child_wakes_its_parent_by_what_is_stored_of_it() -> None:
 async def test_who_wakes_to_a_fence_has_to_see_it() -> None:
     log, subject = MemoryLog(), Subject(0, "run", "r", "r")
     journal = await stored(log, subject, SUBMITTED, epoch=0)
-    await _fence(journal, "enough", "", "append")
+    await _fence(journal, "enough", NOBODY, "append")
     (wakeup,) = log.wakeups.unacknowledged
     assert (wakeup.run, wakeup.cause) == ("r", journal.state.head.rev)
     assert journal.state.cancelling
