@@ -10,6 +10,7 @@ from typing import Any, Self
 from foldlog.adapters.cli.protocols import NAMES, protocol_routes, shielded
 from foldlog.adapters.console.app import console_door
 from foldlog.adapters.console.options import ApiOptions
+from foldlog.adapters.http.access import Access
 from foldlog.adapters.http.app import application
 from foldlog.adapters.http.server import served
 from foldlog.eventlog import Log
@@ -83,7 +84,7 @@ class Counter:
         stack = self._server = contextlib.AsyncExitStack()
         self.runtime = await stack.enter_async_context(Runtime.open(log=self.log, registry=self.registry))
         closing = asyncio.Event()
-        door = console_door(self.runtime, ApiOptions(), self._tokens)
+        door = console_door(self.runtime, ApiOptions(), Access.read(self._tokens))
         routes = await stack.enter_async_context(
             protocol_routes(HTTP, self.runtime, door.identity, executor=self.executor, closing=closing)
         )
