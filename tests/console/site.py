@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from foldlog.adapters.console.app import console_app, console_door
 from foldlog.adapters.console.options import ApiOptions
+from foldlog.adapters.http.access import Access
 from foldlog.adapters.http.server import served
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, ToolContext, Worker, tool
@@ -160,7 +161,7 @@ class Site:
             door = console_door(
                 self.runtime,
                 ApiOptions(executor="local", console=True, **self._options),
-                self._tokens,
+                Access.read(self._tokens),
             )
             self.door = door
             async with served(console_app(door), "127.0.0.1", self._port, 1.0) as address:

@@ -110,6 +110,8 @@ class Reader:
                 state |= {"kind": event["kind"], "session": event.get("session"), "input": event["input"]}
                 mine["instructions"] = event["config"].get("instructions", "")
                 state["messages"] = [*map(told, event.get("messages", [])), user(event["input"])]
+            case "prepared" if event.get("instructions"):
+                mine["instructions"] = event["instructions"]
             case "claimed":
                 state["epoch"] = event["epoch"]
                 if state["status"] == "queued":
