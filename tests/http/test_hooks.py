@@ -121,7 +121,7 @@ REFUSED: dict[str, tuple[int, str, tuple[bytes, Headers]]] = {
     "bytes that are no text": (400, "/hooks/github", plain(b'{"text": "\xff"}')),
     "a deep body": (400, "/hooks/github", plain(b"[" * 200_000)),
     "a long id": (400, "/hooks/github", plain(X_GitHub_Delivery="x" * 257)),
-    "an id that is not text": (400, "/hooks/stripe", (b'{"id": [1]}', signed("stripe", b'{"id": [1]}'))),
+    "an id that is not text": (400, "/hooks/stripe", (b'{"id": [1]}', {})),
     "too much": (413, "/hooks/github", plain(b'{"text": "' + b"x" * (1 << 20) + b'"}')),
     "a declared length that is too much": (413, "/hooks/github", plain(Content_Length="9" * 30)),
     "a body that lacks a path": (422, "/hooks/github", plain(b'{"title": 1}')),
@@ -133,8 +133,10 @@ REFUSED: dict[str, tuple[int, str, tuple[bytes, Headers]]] = {
 async def test_a_request_that_cannot_be_taken_says_why_and_starts_nothing(
     status: int, path: str, request_: tuple[bytes, Headers]
 ) -> None:
+    body, headers = request_
+    headers = headers or signed("stripe", body)  # now: a signature of five minutes ago is too old
     async with door(MemoryLog()) as (app, runtime):
-        answer = await ask(app, path, *request_)
+        answer = await ask(app, path, body, headers)
         assert answer.status == status, answer.body
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.json["status"] == status

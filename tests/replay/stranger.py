@@ -195,7 +195,7 @@ class Reader:
                 state["error"] = {"error_type": event["error_type"], "error": event["error"]}
         if event["type"] in COUNTED or event["type"] in BROKEN:
             add(state["usage"], event.get("usage") or {})
-        if event["type"] in ("submitted", "knowledge_found", "plan_made"):
+        if event["type"] in ("submitted", "prepared", "knowledge_found", "plan_made"):
             say_system(state, mine)
 
     def _to_row(self, row: Json, event: Json) -> None:  # noqa: C901, PLR0912 - a table
