@@ -115,6 +115,7 @@ async def doctor(cluster: Cluster, namespace: str = "default", *, expected: int)
     return found
 
 
+@pytest.mark.nightly
 async def test_doctor_finds_a_healthy_cluster_healthy_and_then_what_is_wrong_with_it(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -275,7 +275,7 @@ async def place(
 async def cheap(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
     """A place in memory."""
     async with contextlib.AsyncExitStack() as stack:
-        place = Place(MemoryLog(), request.param, stack)
+        place = Place(MemoryLog(ack_wait_s=5.0), request.param, stack)
         yield place
         await place.check_rules()
 
