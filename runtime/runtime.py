@@ -286,7 +286,7 @@ class Runtime(Generic[DepsT_co]):
             user=options.get("user"),
             metadata=options.get("metadata"),
             idempotency_key=options.get("idempotency_key"),
-            policy=await self.policy.of_run(self.registry.reachable(asked)),
+            policy=await self._policy_of(asked),
             overrides=overrides,
             trigger=with_actor(options.get("trigger"), options.get("by", "")),
             start_at=start_time(options.get("at"), self.log.clock.now()),

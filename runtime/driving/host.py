@@ -8,7 +8,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from importlib.metadata import version
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -68,6 +68,10 @@ class Host(msgspec.Struct, kw_only=True):
             live = self.agents.get(state.agent) or self.registry.agents.get(state.agent)
             return self.registry.table(submitted.config, live)
         return self.agent(state.agent)
+
+    async def policy_of(self, agent: Runnable) -> dict[str, Any]:
+        """Return the policy of a run that this process starts by itself: that of the namespace, empty for none."""
+        return {} if self.policy is None else await self.policy.of_run(self.registry.reachable(agent))
 
     def presence(self, serves: Iterable[str] = (), concurrency: int = 0) -> Presence:
         """Return what this process announces of itself: a worker of these agents, or a program with runs of its own."""

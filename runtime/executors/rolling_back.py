@@ -5,18 +5,17 @@ It has the key of the run's rollback (W42): a driver that dies in between, and t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..driving.host import Host
-from ..journal.keys import check_there, note_stored, place_of_run
 from ..rollbacks.rollback import plan_of_failed, submission_of
 from .durable import DurableExecutor
+from .starting import submit_once
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from ...eventlog.ports import Subject
-    from ..agents.workflow.table import WorkflowTable
     from ..ports.executor import Executor
 
 
@@ -28,19 +27,8 @@ async def roll_back(host: Host, executor: Executor, subject: Subject) -> str:
     plan = await plan_of_failed(host.log, host.registry, subject)
     if plan.rollback is not None or not plan.steps:
         return plan.rollback or ""
-
-    async def policy(table: WorkflowTable) -> Mapping[str, Any]:
-        return {} if host.policy is None else await host.policy.of_run(host.registry.reachable(table))
-
-    submitted, table = await submission_of(plan, host.registry, executor.name, policy)
-    place = await place_of_run(host.log, submitted)
-    if place.stored:
-        await check_there(host.log, place)
-        return place.subject.id
-    if not await executor.submit(place.subject, place.submitted, table):
-        await executor.drive(place.subject, table)  # its first submitter may be gone
-    await note_stored(host.log, place)
-    return place.subject.id
+    submitted, table = await submission_of(plan, host.registry, executor.name, host.policy_of)
+    return await submit_once(host, executor, submitted, table)
 
 
 def on_workers(host: Host) -> Callable[[Subject], Awaitable[str]]:
