@@ -18,10 +18,18 @@ async def lacking(host: Host, journal: Journal) -> str | None:
 
     Raises `LogUnavailable`.
     """
-    family = await family_of(journal) if journal.state.open_children else {}
     try:
-        Readiness(host.registry, family).check(journal, host.runnable_of(journal.state))
+        await check_fit(host, journal)
         await host.registry.deps.shared()
     except ConfigError as error:
         return str(error)
     return None
+
+
+async def check_fit(host: Host, journal: Journal) -> None:
+    """Check that the registry has all that the run and the open runs below it need; opens no dependencies.
+
+    Raises `ConfigError`, which says what is missing or has changed, and `LogUnavailable`.
+    """
+    family = await family_of(journal) if journal.state.open_children else {}
+    Readiness(host.registry, family).check(journal, host.runnable_of(journal.state))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -11,12 +11,12 @@ from ...eventlog.errors import ConfigError, LogCorrupted, RunGone
 from ...eventlog.names import run_subject
 from ...eventlog.ports import Log
 from ...projections.run_list import RunRow
-from ..agents.readiness import Readiness
 from ..agents.registry import Registry
-from ..journal.family import family_of
+from ..driving.host import Host
 from ..journal.journal import Journal
 from ..triggers.register import read_schedules
 from ..triggers.schedule import schedule_of
+from .lacking import check_fit
 
 
 class Misfit(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Preflight:
     """One check: `misfits` as they are found, and the number of what was `checked`, by kind."""
 
     def __init__(self, log: Log, registry: Registry) -> None:
-        self._log, self._registry = log, registry
+        self._host = Host(log=log, registry=registry, worker="preflight")
         self.checked = {"run": 0, "schedule": 0, "hook": 0}
         self.misfits: list[Misfit] = []
 
@@ -44,7 +44,7 @@ class Preflight:
         for row in rows:
             subject = run_subject(row.shard, row.root_id, row.run_id)
             try:
-                reason = await self._unready(Journal(self._log, subject))
+                reason = await self._unfit(Journal(self._host.log, subject))
             except RunGone:
                 continue
             except LogCorrupted as error:
@@ -54,7 +54,7 @@ class Preflight:
 
     async def schedules(self) -> AsyncIterator[Misfit]:
         """Check that the agents of all schedules are there. Raises `LogUnavailable`."""
-        async for stored in read_schedules(self._log):
+        async for stored in read_schedules(self._host.log):
             if not stored.deleted:
                 schedule = schedule_of(stored.name, stored.spec)
                 for found in self._named("schedule", schedule.name, schedule.agent_name):
@@ -64,19 +64,23 @@ class Preflight:
         """Check that the agent of a hook is there; return what is wrong."""
         return self._named("hook", name, agent)
 
-    async def _unready(self, journal: Journal) -> str | None:
-        state = await journal.load()
-        if state.over:
+    async def _unfit(self, journal: Journal) -> str | None:
+        """Return why workers would leave the run to others; null if they would not, or if it is over."""
+        if (await journal.load()).over:
             return None
-        family = await family_of(journal) if state.open_children else {}
-        return _refusal(
-            lambda: Readiness(self._registry, family).check(journal, self._registry.agent(state.agent))
-        )
+        try:
+            await check_fit(self._host, journal)
+        except ConfigError as error:
+            return str(error)
+        return None
 
     def _named(self, kind: Literal["schedule", "hook"], name: str, agent: str) -> list[Misfit]:
-        return self._judged(
-            kind, name, agent, _refusal(lambda: self._registry.check(self._registry.agent(agent)))
-        )
+        registry, reason = self._host.registry, None
+        try:
+            registry.check(registry.agent(agent))
+        except ConfigError as error:
+            reason = str(error)
+        return self._judged(kind, name, agent, reason)
 
     def _judged(
         self, kind: Literal["run", "schedule", "hook"], name: str, agent: str, reason: str | None
@@ -85,12 +89,3 @@ class Preflight:
         found = [] if reason is None else [Misfit(kind, name, agent, reason)]
         self.misfits += found
         return found
-
-
-def _refusal(check: Callable[[], None]) -> str | None:
-    """Return what the check raises, as text; null if it passes."""
-    try:
-        check()
-    except ConfigError as error:
-        return str(error)
-    return None

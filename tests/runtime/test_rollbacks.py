@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from foldlog.eventlog import ConfigError, NotRegistered, RunFailed
 from foldlog.runtime import Agent, Registry, ToolFailed, WorkflowTable, tool
+from foldlog.runtime.executors.preflight import Preflight
 
 from tests.runtime.conftest import Place, call, calls, says
 
@@ -239,3 +240,36 @@ async def test_a_driver_that_vanishes_between_two_compensations_makes_none_of_th
         await cheap.runtime.drive(undone.run_id)
     await undone.result(timeout_s=30)
     assert [each for each in DONE if each.startswith("refund")] == ["refund b 3", "refund ${input.undo_1} 3"]
+
+
+async def test_a_preflight_judges_an_open_rollback_and_an_open_table_as_a_worker_does(
+    cheap: Place, script: Any
+) -> None:
+    """The rollback has the name of the agent, and the table is no agent of the registry: each has stored its steps."""
+    agent = clerk(script)
+    steps = [{"id": "paid", "tool": "pay", "arguments": {"invoice": "a"}, "approval": "required"}]
+    settle = WorkflowTable.from_config(
+        {"kind": "workflow", "name": "settle", "steps": steps}, Registry(tools=TOOLS)
+    )
+    await cheap.open(agent, settle, tools=TOOLS)
+    run = await cheap.start(agent)
+    await run.result(timeout_s=30)
+    undone = await cheap.runtime.rollback(run.run_id, executor=cheap.executor)
+    table = await cheap.start(settle)
+    for each in (undone, table):
+        await cheap.runtime.watch(each.run_id, _until_asked(each))
+    rows = [row for row in await cheap.runtime.list_runs() if not row.over]
+    assert {row.run_id for row in rows} == {undone.run_id, table.run_id}
+
+    async def misfits(*tools: Any) -> dict[str, str]:
+        check = Preflight(cheap.log, Registry(agents=[clerk(script)] if tools else [], tools=tools))
+        return {found.name: found.reason async for found in check.runs(rows)}
+
+    assert await misfits(*TOOLS) == {}
+    assert (await misfits()).keys() == {undone.run_id, table.run_id}
+
+
+async def _until_asked(run: Any) -> None:
+    async for event in run.stream():
+        if event.type == "approval_requested":
+            return
