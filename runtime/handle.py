@@ -22,12 +22,12 @@ from ..eventlog.errors import (
 )
 from ..eventlog.events import Actor, ApprovalResolved, DetailedEvent, StreamEvent, TokenUsage
 from ..eventlog.names import check_name
-from ..eventlog.ports import Log, Subject, WakeWrite, served
+from ..eventlog.ports import Log, Subject, WakeWrite
 from ..projections.call_texts import conversation
 from ..projections.messages import Message
 from ..projections.money import plus_cost
-from ..projections.operating.board import waiter_of_state
-from ..projections.operating.why import Why, why
+from ..projections.operating.board import Board, Waiter, waiter_of_state
+from ..projections.operating.why import why
 from ..projections.outcome import Outcome, fold_stored
 from ..projections.pending import Pending, pending_of
 from ..projections.run_state import RunState
@@ -320,7 +320,9 @@ class RunHandle(Generic[OutputT]):
         )
         slot, behind = await waiting_for(log, state), await runs_before(log, state)
         unclaimed = state.runnable and state.owner is None and slot is None and not behind
-        unserved = unclaimed and await self._unserved(state)
+        waiter = waiter_of_state(state)
+        board = None if state.over else await self._board(waiter, state)
+        unserved = unclaimed and board is not None and self._needs_worker(state, board)
         return msgspec.structs.replace(
             found,
             calls=calls,
@@ -328,21 +330,14 @@ class RunHandle(Generic[OutputT]):
             behind=behind,
             unclaimed=unclaimed,
             unserved=unserved,
-            why=await self._why(state),
+            why=None if board is None else why(waiter, board),
         )
 
-    async def _why(self, state: RunState) -> Why | None:
-        if state.over:
-            return None
+    async def _board(self, waiter: Waiter, state: RunState) -> Board:
         log, shard = self._runtime.log, (await self._located()).shard
-        board = await board_for(
-            log,
-            [waiter := waiter_of_state(state)],
-            {state.run: await below_of_state(log, state, shard)},
-            partial(standing_of_state, log, shard),
-            self._runtime.where_executors_run(),
-        )
-        return why(waiter, board)
+        below = {state.run: await below_of_state(log, state, shard)}
+        standing = partial(standing_of_state, log, shard)
+        return await board_for(log, [waiter], below, standing, self._runtime.where_executors_run())
 
     async def pause(self, *, by: str | Actor = "") -> None:
         """Pause at the next step boundary. Raises `RunFinished`, `UnsupportedByExecutor`."""
@@ -507,12 +502,10 @@ class RunHandle(Generic[OutputT]):
         """Return the executor of the run, if it is known here."""
         return None if state.submitted is None else self._runtime.known_executor(state.submitted.executor)
 
-    async def _unserved(self, state: RunState) -> bool:
-        """Return whether the run waits for workers, but no running worker serves its agent."""
+    def _needs_worker(self, state: RunState, board: Board) -> bool:
+        """Return whether the run is for workers, but no running worker serves its agent."""
         executor = self._executor_of(state)
-        if executor is None or executor.runs_in != "workers":
-            return False
-        return state.agent not in served(await self._runtime.log.leases.present())
+        return executor is not None and executor.runs_in == "workers" and state.agent not in board.served
 
     async def _send(
         self,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from typing import get_args
 
 import msgspec
 
@@ -18,6 +19,7 @@ from ..commits import decode, digest_of_bytes, is_intact
 from ..events import Buried
 from ..losses import Audit, Loss, MissingRun
 from ..offload import references
+from ..ports import RegisterKind
 from .known_losses import known_losses
 from .layout import SHARDS_KEY, Layout
 from .removals import Removed, removed
@@ -31,19 +33,7 @@ _NAMED = re.compile(rb'"run":"([A-Za-z0-9_-]{1,64})"')
 _CHILD = re.compile(rb'"child_run":"([A-Za-z0-9_-]{1,64})"')
 _BEHIND_EVENTS = b',"path":"'
 _REFERENCE = re.compile(rb'"\$artifact":"([0-9a-f]{64})"')
-_COMMITS = {
-    b"run",
-    b"lane",
-    b"key",
-    b"breaker",
-    b"slots",
-    b"policy",
-    b"sched",
-    b"once",
-    b"hook",
-    b"access",
-    b"answer",
-}
+_COMMITS = {b"run", *(kind.encode() for kind in get_args(RegisterKind))}
 _KNOWN_BY = {
     b"wake": "a wake-up",
     b"due": "a wake-up",

@@ -74,7 +74,7 @@ from ..ordering.monitor import check_trace
 from ..traces.trace import trace_of
 from .burying import UNREADABLE
 from .flows import UNNOTICED
-from .timed import EVERY_S
+from .timed import EVERY_S, decisions
 from .world import CallerReply, World
 
 _LOOKED_AT = ("wire", "remit")
@@ -323,17 +323,12 @@ def _schedules(world: World, *, ended: bool) -> Iterator[str]:
     for before, after in pairwise(commits):
         if before.next_at is not None and after.next_at is not None:
             passed = round((after.next_at - before.next_at) / EVERY_S)
-            decided = _decisions(after) - _decisions(before)
+            decided = decisions(after) - decisions(before)
             if decided < passed:
                 yield f"W40 {passed - decided} times after {before.next_at:.0f} were passed over"
     served = any(process.worker is not None for process in world.processes.values())
     if ended and served and commits and not commits[-1].deleted:
         yield f"W38 the times of schedule {commits[-1].name} no longer come"
-
-
-def _decisions(schedule: ScheduleUpdated) -> int:
-    counts = schedule.counts
-    return counts.started + counts.skipped + counts.missed
 
 
 def _keys(world: World) -> Iterator[str]:

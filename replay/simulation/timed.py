@@ -98,4 +98,10 @@ def _last(world: World) -> ScheduleUpdated | None:
 
 def _decided(world: World) -> int:
     last = _last(world)
-    return 0 if last is None else last.counts.started + last.counts.skipped + last.counts.missed
+    return 0 if last is None else decisions(last)
+
+
+def decisions(schedule: ScheduleUpdated) -> int:
+    """Return the number of times that have come to something."""
+    counts = schedule.counts
+    return counts.started + counts.skipped + counts.missed

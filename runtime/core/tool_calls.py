@@ -18,7 +18,6 @@ from ...eventlog.events import (
     QUESTION,
     ApprovalRequested,
     ApprovalResolved,
-    CallRules,
     ChildFinished,
     ChildStarted,
     Memoized,
@@ -89,23 +88,20 @@ def call_of(state: RunState, effect: CallTool) -> CallState:
 
 def tool_of(state: RunState, call: CallState) -> ToolSpec | None:
     """Return the call's tool, with the rules of its step, if the run has one of that name."""
-    spec = state.tools.get(call.name)
-    return spec if spec is None or call.rules is None else _ruled(spec, call.rules)
+    return spec_of(state, call) if call.name in state.tools else None
 
 
-def _ruled(spec: ToolSpec, rules: CallRules) -> ToolSpec:
+def spec_of(state: RunState, call: CallState) -> ToolSpec:
+    """Return the tool of a call that has one, with the rules of its step."""
+    spec, rules = state.tools[call.name], call.rules
+    if rules is None:
+        return spec
     return msgspec.structs.replace(
         spec,
         timeout_s=spec.timeout_s if rules.timeout_s is None else rules.timeout_s,
         max_attempts=spec.max_attempts if rules.attempts is None else rules.attempts,
         postcondition=[*spec.postcondition, *rules.postcondition],
     )
-
-
-def spec_of(state: RunState, call: CallState) -> ToolSpec:
-    """Return the tool of a call that has one, with the rules of its step."""
-    spec = state.tools[call.name]
-    return spec if call.rules is None else _ruled(spec, call.rules)
 
 
 def startable(state: RunState, calls: Mapping[str, CallState], now: float) -> Iterable[CallState]:

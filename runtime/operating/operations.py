@@ -11,6 +11,7 @@ from ...eventlog.ports import Log
 from ...projections.operating.board import Before, waiter_of_row
 from ...projections.operating.costs import By, CostSum, sums
 from ...projections.operating.why import Why, why
+from ...projections.run_list import OPEN
 from ..journal.lanes import read_lane
 from .rows import AgentRow, BreakerRow, Drive, Holder, LaneRow, SlotRow, Standing, WorkerRow
 from .surroundings import Executors, below_of_rows, board_for, registers, standing_of_row
@@ -142,14 +143,10 @@ class Operations:
 
     async def _open(self) -> list[RunRow]:
         index = await self._index()
-        rows = [
-            row
-            for status in ("queued", "running", "paused")
-            for row in await index.runs(limit=-1, status=status)
-        ]
+        rows = [row for status in OPEN for row in await index.runs(limit=-1, status=status)]
         return sorted(rows, key=lambda row: (row.submitted_at, row.run_id))
 
 
 def _standing(row: RunRow) -> Standing:
-    since = row.waits.paused_at or row.waits.claimed_at or row.submitted_at
-    return Standing(run_id=row.run_id, agent=row.agent, status=row.status, since=since)
+    found = standing_of_row(row)
+    return Standing(run_id=row.run_id, agent=row.agent, status=found.status, since=found.since)

@@ -144,19 +144,18 @@ class Schedules:
             if attempt > 1:  # a read may be stale: give the replica time to catch up
                 await clock.sleep(STALE_READ_S)
             head, before = await read_schedule(self._log, subject)
-            missing, after = False, None
             try:
-                after = decide(before, clock.now())
+                after, found = decide(before, clock.now()), before
             except _Missing:
-                missing = True
-            if after is None and await self._log.events.last_position(subject) == head.position:
-                if before is None or missing:
-                    raise _Missing
-                return _row(before)
+                after = found = None
             if after is not None:
                 with contextlib.suppress(Conflict, AppendUnsure):
                     await store_schedule(self._log, subject, head, after)
                     return _row(after)
+            elif await self._log.events.last_position(subject) == head.position:
+                if found is None:
+                    raise _Missing
+                return _row(found)
         raise LogUnavailable(f"the schedule {name!r} cannot be changed: other writers were first each time")
 
     def _subject(self, name: str) -> Subject:

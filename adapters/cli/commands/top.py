@@ -60,6 +60,7 @@ async def _frame(runtime: Runtime) -> Group:
     from rich.console import Group
     from rich.text import Text
 
+    from ....projections.run_list import OPEN
     from ..output.times import moment
 
     operations, index = runtime.operations, await runtime.index()
@@ -67,7 +68,7 @@ async def _frame(runtime: Runtime) -> Group:
     rows: list[RunRow] = []
     for status in ("running", "paused", "queued"):
         rows += await index.runs(RUNS_SHOWN - len(rows), status=status) if len(rows) < RUNS_SHOWN else []
-    open_count = sum(counts[status] for status in ("queued", "running", "paused"))
+    open_count = sum(counts[status] for status in OPEN)
     head = f"{runtime.log.namespace}  {moment(runtime.log.clock.now())}  "
     told = ", ".join(f"{count:,} {status}" for status, count in counts.items() if count) or "no runs"
     return Group(

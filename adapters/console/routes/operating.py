@@ -13,7 +13,7 @@ from ....eventlog.commits import decode
 from ....eventlog.events import TokenUsage
 from ....eventlog.ports import Presence, RegisterKind, Shard, served
 from ....projections.money import plus_cost
-from ....projections.run_list import RunRow
+from ....projections.run_list import OPEN, RunRow
 from ...http.answers import Refused
 from ..routing import Call, Nothing, Route
 from .looking import apart
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ....replay import Watch
 
 WAITING_MAX = 500
-OPEN = ("queued", "running", "paused")
 
 
 class WaitingRun(msgspec.Struct, frozen=True, kw_only=True):
