@@ -352,15 +352,15 @@ class Runtime(Generic[DepsT_co]):
         retrying = Retrying(self, self._resubmit, run_id, executor, agent, actor_of(by))
         return await retrying.retry(from_failure=from_failure, number=number)
 
-    async def plan_rollback(self, run_id: str, *, from_step: str | None = None, by: str = "") -> RollbackPlan:
+    async def plan_rollback(self, run_id: str, *, from_step: str | None = None) -> RollbackPlan:
         """Return what `rollback` would do, storing nothing. Raises as it does."""
         from .rollbacks.rollback import plan_rollback
 
         subject = await self.locate(run_id)
-        return await plan_rollback(self.log, self.registry, subject, from_step=from_step, by=by)
+        return await plan_rollback(self.log, self.registry, subject, from_step=from_step)
 
     async def rollback(
-        self, run_id: str, *, from_step: str | None = None, by: str = "", executor: str | None = None
+        self, run_id: str, *, from_step: str | None = None, by: str | Actor = "", executor: str | None = None
     ) -> RunHandle[Any]:
         """Undo what the calls of a run that is over did: start a workflow of their compensations, or find it.
 
@@ -374,7 +374,7 @@ class Runtime(Generic[DepsT_co]):
         """
         from .rollbacks.rollback import submission_of
 
-        plan = await self.plan_rollback(run_id, from_step=from_step, by=by)
+        plan, actor = await self.plan_rollback(run_id, from_step=from_step), actor_of(by)
         if plan.rollback is not None:
             handle = self.get_run(plan.rollback)
             if not (await handle.state()).over:  # the process that started it may be gone
@@ -382,7 +382,7 @@ class Runtime(Generic[DepsT_co]):
             return handle
         assert plan.submitted is not None  # noqa: S101 - a plan to be carried out has it
         chosen = executor or plan.submitted.executor
-        submitted, table = await submission_of(plan, self.registry, chosen, self._policy_of)
+        submitted, table = await submission_of(plan, self.registry, chosen, self._policy_of, actor)
         self._check(table, self.executor(chosen), self.policy.capabilities())
         return await self._submit(submitted, table)
 

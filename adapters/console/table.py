@@ -6,7 +6,18 @@ from importlib.metadata import version
 from typing import Any
 
 from .openapi import openapi
-from .routes import approvals, looking, namespace, operating, runs, session, steering, stream, tokens
+from .routes import (
+    approvals,
+    looking,
+    namespace,
+    operating,
+    rollback,
+    runs,
+    session,
+    steering,
+    stream,
+    tokens,
+)
 from .routing import Call, Nothing, Route
 
 
@@ -20,6 +31,7 @@ ROUTES: tuple[Route, ...] = (
     *runs.ROUTES,
     *looking.ROUTES,
     *steering.ROUTES,
+    *rollback.ROUTES,
     *approvals.ROUTES,
     *operating.ROUTES,
     *namespace.ROUTES,

@@ -13,14 +13,14 @@ import msgspec
 
 from ...eventlog.commits import decode
 from ...eventlog.errors import ConfigError
-from ...eventlog.events import Event, Submitted, Trigger
+from ...eventlog.events import NOBODY, PROGRAM, Actor, Event, Submitted, Trigger
 from ...eventlog.names import shard_in
 from ...eventlog.offload import restore
 from ...eventlog.ports import Family
 from ...projections.run_state import RunState
 from ..agents.registry import Registry
 from ..agents.workflow.table import WorkflowTable
-from ..core.submission import submitted_event
+from ..core.submission import submitted_event, with_actor
 from ..journal.journal import Journal
 from ..journal.keys import run_of_key
 from .plan import METADATA, Compensation, compensations, done_calls, table_of
@@ -45,7 +45,6 @@ class RollbackPlan(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     steps: tuple[Compensation, ...] = ()
     rollback: str | None = None
-    by: str = ""
     submitted: Submitted | None = None
     """The submission of the run that is rolled back."""
 
@@ -53,6 +52,20 @@ class RollbackPlan(msgspec.Struct, frozen=True, kw_only=True):
     def submitted_executor(self) -> str:
         """The executor of the run that is rolled back."""
         return self.submitted.executor if self.submitted is not None else "local"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plan as the command line and the API show it: `run`, `number`, `rollback`, `steps`."""
+        steps = [
+            {
+                "step": each.step,
+                "tool": each.tool or None,
+                "arguments": each.arguments if each.tool else None,
+                "by_hand": None if each.tool else each.text,
+                "undoes": {"run": each.call.run, "call": each.call.call, "tool": each.call.tool},
+            }
+            for each in self.steps
+        ]
+        return {"run": self.run, "number": self.number, "rollback": self.rollback, "steps": steps}
 
 
 class Earlier(msgspec.Struct):
@@ -74,7 +87,7 @@ def key_of_rollback(run: str, number: int = 1) -> str:
 
 
 async def plan_rollback(
-    log: Log, registry: Registry, subject: Subject, *, from_step: str | None = None, by: str = ""
+    log: Log, registry: Registry, subject: Subject, *, from_step: str | None = None
 ) -> RollbackPlan:
     """Return the plan of the rollback of a run that is over, storing nothing.
 
@@ -88,7 +101,7 @@ async def plan_rollback(
         raise ConfigError(
             f"run {state.run} has nothing to be rolled back: no call of it has changed anything"
         )
-    return msgspec.structs.replace(plan, by=by)
+    return plan
 
 
 async def plan_of_failed(log: Log, registry: Registry, subject: Subject) -> RollbackPlan:
@@ -122,7 +135,7 @@ async def _plan(
 
 
 async def submission_of(
-    plan: RollbackPlan, registry: Registry, executor: str, policy: Policy
+    plan: RollbackPlan, registry: Registry, executor: str, policy: Policy, actor: Actor = NOBODY
 ) -> tuple[Submitted, WorkflowTable]:
     """Return the submission of a rollback, and its table, with the tools of the registry. Raises `ConfigError`."""
     assert plan.submitted is not None  # noqa: S101 - a plan to be carried out has it
@@ -137,9 +150,17 @@ async def submission_of(
         metadata={METADATA: {"run": plan.run, "calls": {each.step: each.call.id for each in plan.steps}}},
         idempotency_key=key_of_rollback(plan.run, plan.number),
         policy=await policy(table),
-        trigger=Trigger(kind="rollback", name=plan.by, key=plan.run),
+        trigger=_trigger(plan.submitted, plan.run, actor),
     )
     return submitted, table
+
+
+def _trigger(submitted: Submitted, run: str, actor: Actor) -> Trigger | None:
+    """Return the trigger of a rollback; one that nobody requested belongs to the request of the run."""
+    before = submitted.trigger or PROGRAM
+    request = actor.request_id or before.request_id
+    trigger = Trigger(kind="rollback", key=run, request_id=request, traceparent=before.traceparent)
+    return with_actor(trigger, actor)
 
 
 def _may_be_rolled_back(state: RunState) -> Submitted:

@@ -28,6 +28,12 @@ def bearer(role: str) -> dict[str, str]:
 
 
 @tool(effect="unsafe")
+def charge(order: str, euros: int) -> str:
+    """Take money."""
+    return f"charged {order}: {euros}"
+
+
+@tool(effect="unsafe", compensate=lambda args, _result: charge(**args))
 def refund(order: str, euros: int) -> str:
     """Pay back."""
     return f"refunded {order}: {euros}"
@@ -61,7 +67,7 @@ class Api:
 async def api(log: Log, *, parts: Any = (), **options: Any) -> AsyncIterator[Api]:
     """Open a runtime on the log, with the application around it."""
     async with (
-        Runtime.open(log=log, registry=Registry(agents=[desk(), triager()])) as runtime,
+        Runtime.open(log=log, registry=Registry(agents=[desk(), triager()], tools=[charge])) as runtime,
         Access.read(TOKENS).following(log) as access,
     ):
         door = console_door(runtime, ApiOptions(executor="local", **options), access)

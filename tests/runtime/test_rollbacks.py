@@ -100,7 +100,7 @@ async def test_what_a_run_did_is_undone_in_reverse_order_each_with_an_approval(
     submitted = (await undone.state()).submitted
     assert submitted is not None
     assert submitted.trigger is not None
-    assert (submitted.trigger.kind, submitted.trigger.key, submitted.trigger.name) == (
+    assert (submitted.trigger.kind, submitted.trigger.key, submitted.trigger.by) == (
         "rollback",
         run.run_id,
         "ada",

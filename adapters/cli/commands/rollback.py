@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -34,7 +34,9 @@ def rollback(  # noqa: PLR0913 - the options
     executor: Annotated[
         str | None, typer.Option(metavar="NAME", help="Executor; default: local, in this process.")
     ] = None,
-    by: Annotated[str, typer.Option(metavar="NAME", help="Person who rolls it back.")] = "",
+    by: Annotated[
+        str, typer.Option(metavar="NAME", help="Person who rolls it back; default: your user name.")
+    ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without confirmation.")] = False,
     no_wait: Annotated[
@@ -59,24 +61,25 @@ def rollback(  # noqa: PLR0913 - the options
 
     check_executor(executor)
     how = Watch(json=json, detailed=detailed, wait=not no_wait)
-    wish = {"from_step": from_step, "by": by}
     only_plan = dry_run or (json and not yes)
     return run_async(
-        _rollback(settings_of(context), run, path, executor, wish, how, yes=yes, only_plan=only_plan)
+        _rollback(settings_of(context), run, path, executor, from_step, by, how, yes=yes, only_plan=only_plan)
     )
 
 
-async def _rollback(
+async def _rollback(  # noqa: PLR0913 - the options
     settings: Settings,
     run: str,
     path: str,
     executor: str | None,
-    wish: dict[str, Any],
+    from_step: str | None,
+    by: str,
     how: Watch,
     *,
     yes: bool,
     only_plan: bool,
 ) -> int:
+    from ..actors import operator
     from ..confirming import agreed
     from ..loading import executor_for, load_registry
     from ..loops import interruption
@@ -90,7 +93,7 @@ async def _rollback(
     async with opened(settings, registry) as runtime:
         executor_for(runtime, executor, path)
         run = await run_named(runtime, run)
-        plan = await runtime.plan_rollback(run, **wish)
+        plan = await runtime.plan_rollback(run, from_step=from_step)
     _show(screen, plan, how, line=not only_plan)
     if only_plan:
         return OK
@@ -98,35 +101,21 @@ async def _rollback(
         return NO
     async with opened(settings, registry) as runtime:
         name, runs_in = executor_for(runtime, executor, path)
-        started = await runtime.rollback(run, **wish, executor=name)
+        started = await runtime.rollback(run, from_step=from_step, by=operator(by), executor=name)
         if runs_in == "process":
             how = dataclasses.replace(how, cancels=True, drives=path)
         with interruption() as interrupted:
             return await Watcher(runtime, started, screen, settings, how).watch(interrupted)
 
 
-def _document(plan: RollbackPlan) -> dict[str, Any]:
-    steps = [
-        {
-            "step": each.step,
-            "tool": each.tool or None,
-            "arguments": each.arguments if each.tool else None,
-            "by_hand": None if each.tool else each.text,
-            "undoes": {"run": each.call.run, "call": each.call.call, "tool": each.call.tool},
-        }
-        for each in plan.steps
-    ]
-    return {"run": plan.run, "number": plan.number, "rollback": plan.rollback, "steps": steps}
-
-
 def _show(screen: Screen, plan: RollbackPlan, how: Watch, *, line: bool) -> None:
     import msgspec
 
     if how.json and line:
-        screen.json_line({"type": "rollback_plan", **_document(plan)})
+        screen.json_line({"type": "rollback_plan", **plan.as_json()})
         return
     if how.json:
-        screen.json(_document(plan))
+        screen.json(plan.as_json())
         return
     if plan.rollback is not None:
         screen.tell(f"run {plan.run} is rolled back by run {plan.rollback}")
