@@ -17,7 +17,7 @@ from ...eventlog.faults import Delay, Fault, FaultyLog, Plan, plan_of
 from ...eventlog.memory import MemoryLog
 from ...eventlog.parts import TextPart
 from ...eventlog.ports import CommitWrite, EventLog, Log, RegisterKind, Selector, Stored, Subject, Write
-from ...runtime import Registry, RunHandle, Runtime, Worker
+from ...runtime import EventHook, Registry, RunHandle, Runtime, Worker
 from ...runtime.driving.host import Host
 from ...runtime.ports.files import Content, parts_of
 from ...runtime.ports.runnable import Runnable
@@ -70,6 +70,11 @@ class Surroundings(Protocol):
     @property
     def told_no(self) -> list[str]:
         """Submissions that were refused: agent and input."""
+        ...
+
+    @property
+    def hooks(self) -> list[EventHook]:
+        """The hooks on the ends of runs that every worker follows."""
         ...
 
     def note(
@@ -272,7 +277,9 @@ class Process:
         """Serve as a worker of the agents that exist when its task first runs."""
 
         async def serve() -> None:
-            self.worker = Worker(self.host, grace_s=GRACE_S, park_after_s=PARK_AFTER_S)
+            self.worker = Worker(
+                self.host, grace_s=GRACE_S, park_after_s=PARK_AFTER_S, hooks=self.world.hooks
+            )
             await self.worker.serve()
 
         self.spawn(serve())

@@ -18,6 +18,8 @@ reason, `docs/maintainers/contract.md` the R rules.
 - P12: a call that a postcondition reports as done is done.
 - P13: a worker that claims a run has its tools.
 - P14: a call reported as failed without a postcondition or a decision is not done.
+- W39, W40: a time of a schedule starts one run, and none is passed over; W38: its times keep coming.
+- W41: each end of a run that a hook is meant for starts one run.
 - W33: code without a step that the log has goes no further.
 - W43: of all calls with one key, one starts.
 - REQUEST: a model's requests follow from the log.
@@ -44,6 +46,7 @@ from ...eventlog.events import (
     Claimed,
     Context,
     Error,
+    HookAdvanced,
     LaneUpdated,
     MessageInjected,
     MessageQueued,
@@ -70,6 +73,7 @@ from ...projections.fold import fold_commit
 from ...projections.outcome import Outcome, fold_stored
 from ...projections.run_state import RunState
 from ...projections.snapshot import state_in
+from ...runtime.triggers.event_hooks import STATUSES
 from ..ordering.monitor import check_trace
 from ..traces.trace import trace_of
 from .burying import UNREADABLE
@@ -131,6 +135,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
     found += _once(world)
     found += _misfits(world)
     found += _schedules(world, ended=ended)
+    found += _hooks(world, ended=ended)
     unknown = {name for name, run in runs.items() if _is_unknown(run, world)}
     if ended:
         found += [
@@ -329,6 +334,35 @@ def _schedules(world: World, *, ended: bool) -> Iterator[str]:
     served = any(process.worker is not None for process in world.processes.values())
     if ended and served and commits and not commits[-1].deleted:
         yield f"W38 the times of schedule {commits[-1].name} no longer come"
+
+
+def _hooks(world: World, *, ended: bool) -> Iterator[str]:
+    """Check W41: each end that a hook is meant for, and was there for, starts one run; no other end starts any."""
+    begun: dict[str, int] = {}
+    started: Counter[tuple[str, str]] = Counter()
+    meant: dict[tuple[str, str], int] = {}
+    agents: dict[str, str] = {}
+    for stored, commit in world.commits():
+        for event in commit.events:
+            match event:
+                case HookAdvanced():
+                    begun.setdefault(event.name, stored.position)
+                case Submitted():
+                    agents[commit.run] = commit.path
+                    if event.trigger is not None and event.trigger.kind == "hook":
+                        started[event.trigger.name, event.trigger.key] += 1
+                case Status() if is_terminal(event) and commit.run == commit.root:
+                    for hook in world.hooks:
+                        if agents.get(commit.run) in hook.of and event.status in STATUSES[hook.on]:
+                            meant[hook.name, commit.run] = stored.position
+                case _:
+                    pass
+    for (name, run), runs in started.items():
+        if runs > 1 or (name, run) not in meant:
+            yield f"W41 hook {name}: the end of {run} has started {runs} runs"
+    for (name, run), position in meant.items():
+        if ended and position > begun.get(name, position) and not started[name, run]:
+            yield f"W41 hook {name}: the end of {run} has started nothing"
 
 
 def _keys(world: World) -> Iterator[str]:

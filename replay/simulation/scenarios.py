@@ -21,7 +21,7 @@ from typing import overload
 
 import msgspec
 
-from ...runtime import File, postcondition
+from ...runtime import EventHook, File, postcondition
 from ...runtime.agents.loop import RalphLoop
 from ...runtime.agents.loop_config import Stop
 from ...runtime.agents.swarm import Swarm
@@ -572,6 +572,23 @@ def edited_schedule(world: World) -> list[Job]:
         world, "edited_schedule", calls(("change_watch", {})), says("done"), extra=[change_watch]
     )
     return [Job(agent, "go")]
+
+
+@scenario(compared=False)
+def hooked(world: World) -> list[Job]:
+    """The ends of runs start others, whose ends start others again; some ends are not meant."""
+    world.decide = decide_on
+    an_agent(world, "reader", calls(("send", {"to": "a"})), says("read"))
+    an_agent(world, "filer", says("filed"))
+    writer = an_agent(
+        world, "hooked", calls(("deploy", {"to": "a"})), says("written"), hitl_tools=["deploy"]
+    )
+    broken = an_agent(world, "broken", calls(("look", {"at": "a"})), max_steps=1)
+    world.hooks = [
+        EventHook(name="read", on="run.completed", of=("hooked", "broken"), agent="reader"),
+        EventHook(name="file", on="run.ended", of=("reader", "broken"), agent="filer", input="${run.id}"),
+    ]
+    return [Job(writer, "question"), Job(broken, "question"), Job(writer, "another")]
 
 
 @scenario

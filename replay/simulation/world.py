@@ -30,7 +30,7 @@ from ...eventlog.memory import MemoryLog
 from ...eventlog.memory.snapshots import MemorySnapshots
 from ...eventlog.ports import Shard, Stored
 from ...projections.messages import Message
-from ...runtime import Agent, Registry, Runtime
+from ...runtime import Agent, EventHook, Registry, Runtime
 from ...runtime.driving.host import Host
 from ...runtime.ports.evidence import Evidence
 from ...runtime.ports.files import Content, File
@@ -145,6 +145,8 @@ class World:
         self.agents: list[Runnable[Any]] = []
         self.providers: dict[str, ModelProvider] = {}
         self.make_registry: Callable[[], Registry] = self._registry_of_agents
+        self.hooks: list[EventHook] = []
+        """The hooks on the ends of runs that every worker follows."""
         self.outdated: dict[str, Runnable[Any]] = {}
         """Agents by name, as the workers of an earlier deployment have them: all workers except the first."""
         self.starts: list[Start] = []

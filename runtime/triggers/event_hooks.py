@@ -32,7 +32,7 @@ from ...eventlog.ports import Log, Shard, Stored, Subject
 from ...projections.run_state import RunState
 from ..core.templates import Filled, Missing
 from ..journal.journal import Journal
-from ..journal.outages import OUTAGE_POLL_S
+from ..journal.outages import OUTAGE_POLL_S, STALE_READ_S
 from ..journal.register import read_register, register_write
 from ..ports.conditions import Condition, ConditionFailed
 from .starting import Start, Starter
@@ -260,6 +260,8 @@ class _Place:
                     return self.position
             with contextlib.suppress(Conflict, AppendUnsure):
                 await self._store(head, 0)
+                continue
+            await self._log.clock.sleep(STALE_READ_S)  # a read may be stale: give the replica time to catch up
 
     async def keep(self) -> None:
         """Store the position at intervals, as far as it is ahead of what other workers have stored."""
