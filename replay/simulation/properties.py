@@ -340,29 +340,30 @@ def _hooks(world: World, *, ended: bool) -> Iterator[str]:
     """Check W41: each end that a hook is meant for, and was there for, starts one run; no other end starts any."""
     begun: dict[str, int] = {}
     started: Counter[tuple[str, str]] = Counter()
-    meant: dict[tuple[str, str], int] = {}
-    agents: dict[str, str] = {}
     for stored, commit in world.commits():
         for event in commit.events:
-            match event:
-                case HookAdvanced():
-                    begun.setdefault(event.name, stored.position)
-                case Submitted():
-                    agents[commit.run] = commit.path
-                    if event.trigger is not None and event.trigger.kind == "hook":
-                        started[event.trigger.name, event.trigger.key] += 1
-                case Status() if is_terminal(event) and commit.run == commit.root:
-                    for hook in world.hooks:
-                        if agents.get(commit.run) in hook.of and event.status in STATUSES[hook.on]:
-                            meant[hook.name, commit.run] = stored.position
-                case _:
-                    pass
+            if isinstance(event, HookAdvanced):
+                begun.setdefault(event.name, stored.position)
+            elif isinstance(event, Submitted) and event.trigger is not None and event.trigger.kind == "hook":
+                started[event.trigger.name, event.trigger.key] += 1
+    meant = dict(_meant(world))
     for (name, run), runs in started.items():
         if runs > 1 or (name, run) not in meant:
             yield f"W41 hook {name}: the end of {run} has started {runs} runs"
     for (name, run), position in meant.items():
         if ended and position > begun.get(name, position) and not started[name, run]:
             yield f"W41 hook {name}: the end of {run} has started nothing"
+
+
+def _meant(world: World) -> Iterator[tuple[tuple[str, str], int]]:
+    """Yield each hook and run whose end it is meant for, with the position of that end."""
+    for stored, commit in world.commits():
+        ends = [event.status for event in commit.events if isinstance(event, Status) and is_terminal(event)]
+        if not ends or commit.run != commit.root:
+            continue
+        for hook in world.hooks:
+            if commit.path in hook.of and ends[0] in STATUSES[hook.on]:
+                yield (hook.name, commit.run), stored.position
 
 
 def _keys(world: World) -> Iterator[str]:

@@ -580,9 +580,7 @@ def hooked(world: World) -> list[Job]:
     world.decide = decide_on
     an_agent(world, "reader", calls(("send", {"to": "a"})), says("read"))
     an_agent(world, "filer", says("filed"))
-    writer = an_agent(
-        world, "hooked", calls(("deploy", {"to": "a"})), says("written"), hitl_tools=["deploy"]
-    )
+    writer = an_agent(world, "hooked", calls(("deploy", {"to": "a"})), says("written"), hitl_tools=["deploy"])
     broken = an_agent(world, "broken", calls(("look", {"at": "a"})), max_steps=1)
     world.hooks = [
         EventHook(name="read", on="run.completed", of=("hooked", "broken"), agent="reader"),

@@ -261,7 +261,9 @@ class _Place:
             with contextlib.suppress(Conflict, AppendUnsure):
                 await self._store(head, 0)
                 continue
-            await self._log.clock.sleep(STALE_READ_S)  # a read may be stale: give the replica time to catch up
+            await self._log.clock.sleep(
+                STALE_READ_S
+            )  # a read may be stale: give the replica time to catch up
 
     async def keep(self) -> None:
         """Store the position at intervals, as far as it is ahead of what other workers have stored."""

@@ -16,16 +16,18 @@ from pathlib import Path
 from foldlog.replay import export, read_archive
 from foldlog.replay.canonical.observed import expectation
 
+from tests.histories import registers
 from tests.replay.scenarios import SCENARIOS, World
 
 V1 = Path(__file__).parent / "v1"
 
 
-async def history(name: str) -> bytes:
-    """All that the log of a scenario holds."""
+async def history(name: str) -> tuple[bytes, bytes]:
+    """The runs in the log of a scenario, and its schedules and hooks."""
     world = World()
     await SCENARIOS[name](world)
-    return b"".join([line async for line in export(world.log, artifacts=True)])
+    runs = b"".join([line async for line in export(world.log, artifacts=True)])
+    return runs, registers.registers(world.log)
 
 
 def _note(*paths: Path) -> None:
@@ -42,14 +44,18 @@ def main() -> None:
         path = V1 / f"{name}.jsonl"
         if path.exists():
             continue
-        data = asyncio.run(history(name))
-        expected = expectation(read_archive(data))
-        path.with_suffix(".expected.json").write_text(
-            json.dumps(expected, indent=1, ensure_ascii=False) + "\n"
-        )
-        path.write_bytes(data)
-        _note(path, path.with_suffix(".expected.json"))
-        print(f"added {path.name}")  # noqa: T201 - a script
+        runs, others = asyncio.run(history(name))
+        _write(path, runs, expectation(read_archive(runs)))
+        if others:
+            _write(path.with_suffix(".registers"), others, registers.expectation(others))
+
+
+def _write(path: Path, data: bytes, expected: object) -> None:
+    told = path.with_suffix(".expected.json" if path.suffix == ".jsonl" else ".registers.json")
+    told.write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n")
+    path.write_bytes(data)
+    _note(path, told)
+    print(f"added {path.name}")  # noqa: T201 - a script
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from foldlog.replay import Archive, Watch, check_trace, export, import_archive, 
 from foldlog.replay.canonical.observed import expectation
 from foldlog.runtime.journal.journal import restored
 
+from tests.histories import registers
 from tests.replay.scenarios import SCENARIOS
 
 V1 = Path(__file__).parent / "v1"
@@ -32,18 +33,17 @@ NOT_YET = {
     "tools_refresh_failed",
     "tools_refresh_requested",
 }
-# Of other subjects than runs.
+REGISTERS = sorted(path.stem for path in V1.glob("*.registers"))
+# Of other subjects than runs, schedules and hooks.
 ELSEWHERE = {
     "access_granted",
     "access_withdrawn",
     "answer_kept",
     "breaker_updated",
-    "hook_advanced",
     "key_recorded",
     "lane_updated",
     "once_updated",
     "policy_updated",
-    "schedule_updated",
     "slots_updated",
 }
 
@@ -59,6 +59,10 @@ def archive(name: str) -> Archive:
 
 def expected(name: str) -> Any:
     return json.loads((V1 / f"{name}.expected.json").read_text())
+
+
+def told_of_registers(name: str) -> Any:
+    return json.loads((V1 / f"{name}.registers.json").read_text())
 
 
 def holds(found: Any, wanted: Any) -> bool:
@@ -126,6 +130,14 @@ async def test_a_history_goes_through_a_log_byte_for_byte(name: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", REGISTERS)
+def test_schedules_and_hooks_are_read_and_judged_as_they_were_when_they_were_written(name: str) -> None:
+    found, told = registers.expectation((V1 / f"{name}.registers").read_bytes()), told_of_registers(name)
+    assert len(found) == len(told) > 1
+    assert all(each["chained"] for each in found)
+    assert [None if holds(f, t) else f for f, t in zip(found, told, strict=True)] == [None] * len(told)
+
+
 def test_the_histories_hold_every_event_that_there_is() -> None:
     seen = {
         event.type
@@ -133,6 +145,7 @@ def test_the_histories_hold_every_event_that_there_is() -> None:
         for stored in archive(name).stored
         for event in decode(stored.data).events
     }
+    seen |= {each["event"]["type"] for name in REGISTERS for each in told_of_registers(name)}
     kinds = {str(cls.__struct_config__.tag) for cls in (*OBSERVABLE, *ENGINE)}
     assert kinds - NOT_YET - ELSEWHERE <= seen
 

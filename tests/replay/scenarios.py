@@ -13,13 +13,14 @@ import msgspec
 from foldlog.eventlog.clock import SystemClock
 from foldlog.eventlog.commits import Chain, Commit, decode, encode
 from foldlog.eventlog.errors import RunCancelled, RunFailed
-from foldlog.eventlog.events import ApprovalRequested, Event, Text, TokenUsage
+from foldlog.eventlog.events import ApprovalRequested, Event, HookAdvanced, Text, TokenUsage
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.ports import At, CommitWrite, Shard
 from foldlog.replay import find_run
 from foldlog.runtime import (
     Agent,
     Custom,
+    EventHook,
     Evidence,
     File,
     OutputRefused,
@@ -27,6 +28,7 @@ from foldlog.runtime import (
     RunContext,
     RunHandle,
     Runtime,
+    Schedule,
     Swarm,
     ToolContext,
     Worker,
@@ -61,6 +63,7 @@ from foldlog.runtime.ports.models import (
 )
 from foldlog.runtime.ports.tools import Retryable, ToolFailed
 from foldlog.runtime.restored import hold_everything
+from foldlog.runtime.triggers import event_hooks
 
 WAIT_S = 30.0
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -1071,6 +1074,84 @@ async def called_back(world: World) -> None:
         await end(run)
 
 
+@contextlib.asynccontextmanager
+async def at_work(world: World, *hooks: EventHook) -> AsyncGenerator[Any, None]:
+    """A runtime, and a worker meanwhile."""
+    async with world.runtime() as rt:
+        worker = Worker(Host(log=world.log, registry=world.registry(), worker="worker-1"), hooks=hooks)
+        serving = asyncio.create_task(worker.serve())
+        yield rt
+        worker.stop()
+        await serving
+
+
+async def ends(rt: Any, count: int) -> None:
+    """Wait until so many runs have ended."""
+    async with asyncio.timeout(WAIT_S), contextlib.aclosing(rt.follow()) as events:
+        async for event in events:
+            count -= event.is_end
+            if not count:
+                return
+
+
+async def started_later(world: World) -> None:
+    """A run starts an hour after it was submitted; another one is cancelled before its time."""
+    agent = world.agent("late", says("done"))
+    async with world.runtime() as rt:
+        at = datetime.fromtimestamp(world.clock.now() + 3600.0, UTC)
+        run, other = [await rt.start(agent, text, at=at) for text in ("question", "another")]
+        await other.cancel("not needed")
+    world.clock.ahead_s = 3601.0
+    async with world.runtime() as rt:
+        await rt.drive(run.run_id)
+        await end(rt.get_run(run.run_id))
+
+
+async def scheduled(world: World) -> None:
+    """A schedule is put on, triggered, paused, resumed, edited, late, and taken off."""
+    world.agent("watcher", says("seen"))
+    given = Schedule("look", "watcher", "look at ${due_at}", cron="0 0 1 1 *", tz="Europe/Oslo", jitter_s=30)
+    async with at_work(world) as rt:
+        await rt.schedules.apply(given, by="ada")
+        await rt.schedules.trigger("look", by="bo")
+        await ends(rt, 1)
+        await rt.schedules.pause("look", by="ada")
+    world.clock.ahead_s = 400 * 86400.0
+    async with world.runtime() as rt:
+        await rt.schedules.resume("look", by="ada")
+        hourly = Schedule(
+            "look", "watcher", {"after": "${last_run}"}, every="1h", overlap="queue", missed="all"
+        )
+        await rt.schedules.apply(hourly, by="bo")
+    world.clock.ahead_s += 5 * 3600.0
+    async with at_work(world) as rt:
+        await rt.schedules.trigger("look", by="bo")
+        await ends(rt, 3)
+        await rt.schedules.delete("look", by="ada")
+
+
+async def hooked(world: World) -> None:
+    """The end of a run starts another one."""
+    writer = world.agent("writer", says("written"))
+    world.agent("reader", says("read"))
+    with mock.patch.object(event_hooks, "ADVANCE_S", 0.05):
+        after = EventHook(name="after", on="run.completed", of=("writer",), agent="reader")
+        async with at_work(world, after) as rt:
+            await rt.start(writer, "question", executor="durable")
+            await ends(rt, 2)
+            await moved_on(world)
+
+
+async def moved_on(world: World) -> None:
+    """Wait until a hook has moved its place on."""
+    async with asyncio.timeout(WAIT_S), contextlib.aclosing(world.log.events.follow(Shard(0))) as commits:
+        async for stored in commits:
+            if any(
+                isinstance(event, HookAdvanced) and event.position for event in decode(stored.data).events
+            ):
+                return
+
+
 SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
     scenario.__name__: scenario
     for scenario in (
@@ -1117,5 +1198,8 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         tabled,
         buried,
         called_back,
+        started_later,
+        scheduled,
+        hooked,
     )
 }
