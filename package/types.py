@@ -46,9 +46,9 @@ from .runtime.rollbacks.rollback import RollbackPlan
 from .runtime.runtime import RunListing
 from .runtime.tools.compensation import Compensate
 from .runtime.tools.context import CallFacts, ChildOptions
-from .runtime.tools.decorator import PythonTool
+from .runtime.tools.decorator import Decorate, PythonTool
 from .runtime.tools.run_context import RunFacts
-from .runtime.tools.verified import Files, VerifiedTool
+from .runtime.tools.verified import Files, VerifiedTool, Verify
 from .runtime.triggers.calendar import Calendar
 from .runtime.triggers.schedules import Schedules
 from .runtime.usage import Used
@@ -68,6 +68,7 @@ __all__ = [
     "Compensate",
     "Decider",
     "Decision",
+    "Decorate",
     "DepsFactory",
     "EraseOptions",
     "ExecutorLike",
@@ -120,5 +121,6 @@ __all__ = [
     "Upcast",
     "Used",
     "VerifiedTool",
+    "Verify",
     "Written",
 ]

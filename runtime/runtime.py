@@ -77,12 +77,11 @@ from .options import RunOptions, check_options, start_time
 from .ports.executor import Executor, require
 from .ports.files import Content
 from .ports.memory import memory_use
-from .ports.runnable import Runnable, all_members, is_runnable
+from .ports.runnable import DepsT_co, Runnable, all_members, is_runnable
 from .retrying import Retrying
 from .shared.resume_tokens import callback_place, place_of
 from .shared.run_index import open_run_index
 from .shared.sessions import drop_last_turns, session_history
-from .tools.run_context import DepsT_co
 
 if TYPE_CHECKING:
     from ..projections.approvals import ApprovalRow

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
-from typing import Any, Generic, Literal, Protocol, TypedDict, Unpack, cast, overload
+from typing import Any, Final, Generic, Literal, Protocol, TypedDict, Unpack, cast, overload
 
 import msgspec
 import pydantic
@@ -60,8 +60,12 @@ InstructionsFunction = Callable[[RunContext[DepsT_contra]], str | Awaitable[str]
 Instructions = str | InstructionsFunction[DepsT_contra]
 """The system prompt, or a function of the run that makes it when the run is prepared."""
 
-ToolLike = Tool | ToolFunction | str
+ToolLike = Tool[DepsT_contra] | ToolFunction | str
 """A tool, a function to make into one with the defaults of `tool`, or a name that the registry knows."""
+
+
+NO_TOOLS: Final = tuple[str, ...]()
+"""The default of `tools`. Its type is what tells type checkers nothing of dependencies."""
 
 
 class KnownTools(Protocol):
@@ -152,7 +156,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         *,
         model: str = MODEL,
         instructions: Instructions[DepsT_contra] = "",
-        tools: Iterable[ToolLike] = (),
+        tools: Iterable[ToolLike[DepsT_contra]] = NO_TOOLS,
         output_type: type[OutputT] | None = None,
         deps_type: type[DepsT_contra] | None = None,
         **fields: Unpack[AgentFields],

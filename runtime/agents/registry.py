@@ -29,12 +29,12 @@ from ..ports.memory import MemoryFactory, MemoryStore
 from ..ports.models import ModelProvider
 from ..ports.plugins import installed, made
 from ..ports.prices import NoPrices, PriceBook
-from ..ports.runnable import Runnable, all_members, is_runnable
+from ..ports.runnable import DepsT_co, Runnable, all_members, is_runnable
 from ..ports.suggestions import near, unknown
 from ..ports.tokens import Estimate, TokenCounter
 from ..ports.tools import Tool, ToolFunction, ToolSourceFactory
 from ..tools.decorator import check_injected
-from ..tools.run_context import DepsT_co, RunContext
+from ..tools.run_context import RunContext
 from . import capabilities
 from .agent import Agent, as_tool, check_clashes
 from .deps import Deps, DepsFactory
@@ -67,7 +67,7 @@ class Registry(Generic[DepsT_co]):
     def __init__(  # noqa: PLR0913 - its parts
         self,
         agents: Iterable[Runnable[Any, DepsT_co]] = (),
-        tools: Iterable[Tool | ToolFunction] = (),
+        tools: Iterable[Tool[DepsT_co] | ToolFunction] = (),
         providers: Mapping[str, ModelProvider] | None = None,
         *,
         prices: PriceBook | None = None,

@@ -9,6 +9,8 @@ from typing_extensions import TypeVar
 
 OutputT_co = TypeVar("OutputT_co", covariant=True, default=Any)
 DepsT_contra = TypeVar("DepsT_contra", contravariant=True, default=Any)
+DepsT_co = TypeVar("DepsT_co", covariant=True, default=Any)
+DepsT = TypeVar("DepsT", default=Any)
 
 
 class Runnable(Protocol[OutputT_co, DepsT_contra]):

@@ -7,7 +7,7 @@ A `Tool` is a specification and a coroutine. Tool sources (MCP servers) are plug
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol, TypeGuard
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from ...eventlog.errors import FoldlogError
 from ...eventlog.events import Event, ToolEffect, ToolSchema, ToolSpec
 from ...projections.run_state import RunState
+from .runnable import DepsT_co, DepsT_contra
 
 
 def in_a_line(error: BaseException) -> str:
@@ -104,8 +105,13 @@ class Asked(BaseException):
     """Ends an attempt that asks a question or waits. Like a cancellation, it must not be caught."""
 
 
-class ToolContextPort(Protocol):
+class ToolContextPort(Protocol[DepsT_co]):
     """The context of a running tool call (see `runtime.tools.context.ToolContext`)."""
+
+    @property
+    def deps(self) -> DepsT_co:
+        """The dependencies that `Registry(deps=...)` opened; null without any."""
+        ...
 
     @property
     def tool_call_id(self) -> str:
@@ -146,15 +152,15 @@ class ToolOfRun(Protocol):
         ...
 
 
-class Tool(Protocol):
-    """A tool that an agent can call."""
+class Tool(Protocol[DepsT_contra]):
+    """A tool that an agent can call, by the dependencies that its context must have."""
 
     @property
     def spec(self) -> ToolSpec:
         """Its specification."""
         ...
 
-    async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
+    async def call(self, arguments: Mapping[str, Any], context: ToolContextPort[DepsT_contra]) -> Any:
         """Run one attempt and return a JSON-able result, or content: a `File`, or a list of texts and files.
 
         Raises `ToolFailed` if nothing was done; any other error leaves the outcome of an unsafe tool in doubt.
@@ -201,7 +207,18 @@ class ToolSourceUnavailable(FoldlogError):
     """A tool server cannot be reached or does not speak the protocol; the run's preparation fails."""
 
 
-ToolFunction = Callable[..., Any | Awaitable[Any]]
+class ToolFunction(Protocol):
+    """A function that can be made a tool: one with a name.
+
+    The name is what type checkers tell it by from a `PythonTool`, which is callable, too, but has dependencies.
+    """
+
+    __name__: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the result, or an awaitable of it."""
+        ...
+
 
 __all__ = [
     "Answer",

@@ -32,9 +32,9 @@ from ..ports.evidence import Evidence, sound_evidence
 from ..ports.files import Content, parts_of
 from ..ports.json_schema import check_output_schema
 from ..ports.json_values import NotJson, StructT, as_json, as_stored, sound
-from ..ports.runnable import is_runnable
+from ..ports.runnable import DepsT_co, is_runnable
 from ..ports.tools import SIGNAL_NAME, Answer, Asked, Signal, ToolFailed
-from .run_context import DepsT_co, RunContext, RunFacts
+from .run_context import RunContext, RunFacts
 
 if TYPE_CHECKING:
     from ...eventlog.clock import Clock

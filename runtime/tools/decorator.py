@@ -15,7 +15,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, cast, overload
 
 import msgspec
 import pydantic
@@ -30,16 +30,15 @@ from ...projections.retrieval import SOURCE as RETRIEVAL
 from ...projections.retrieval import of_others
 from ..ports.files import is_content
 from ..ports.json_values import NotJson, as_json
+from ..ports.runnable import DepsT, DepsT_contra
 from ..ports.tools import InvalidArguments, ToolContextPort, in_a_line, unencodable
 from .compensation import Compensate, is_planning, planned_call
 from .docstrings import read_docstring
 from .functions import caller_of
+from .signatures import ContextFifth, ContextFirst, ContextFourth, ContextSecond, ContextThird, P, R
 
 if TYPE_CHECKING:
     from ..ports.runnable import Runnable
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _EFFECTS: Final = typing.get_args(ToolEffect)
 _ON_ERROR: Final = typing.get_args(OnError)
@@ -47,12 +46,12 @@ _SHOWN_CHARACTERS_MAX: Final = 80
 _SCOPE_CHARACTERS_MAX: Final = 200
 
 
-class PythonTool(Generic[P, R]):
+class PythonTool(Generic[P, R, DepsT_contra]):
     """A function that an agent can call; calling it as a function calls the function. Made by `tool`.
 
     `spec` is its specification for the log and the model, `function` the function itself, `starts` the runnable that
     its calls run, if it was made from an agent, a swarm or a loop. `wants_deps`: its context is a `ToolContext[...]` of
-    some type.
+    some type, `DepsT_contra` for type checkers.
     """
 
     def __init__(self, function: Callable[P, R], spec: ToolSpec, arguments: _Arguments) -> None:
@@ -81,7 +80,7 @@ class PythonTool(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<tool {self.spec.name}>"
 
-    async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
+    async def call(self, arguments: Mapping[str, Any], context: ToolContextPort[DepsT_contra]) -> Any:
         """Run one attempt and return JSON builtins, or content: a `File`, or a list of texts and files.
 
         Raises `ToolFailed` for arguments that do not match, for a result that JSON cannot hold (in doubt: the function
@@ -96,12 +95,54 @@ class PythonTool(Generic[P, R]):
         except NotJson as error:
             raise unencodable(error) from None
 
-    async def value(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
+    async def value(self, arguments: Mapping[str, Any], context: ToolContextPort[DepsT_contra]) -> Any:
         """Run one attempt as `call` does, and return the function's result unchanged."""
         keywords = self._arguments.validate(arguments)
         if self._arguments.context is not None:
             keywords[self._arguments.context] = context
         return await self._call(**keywords)
+
+
+class Decorate(Protocol):
+    """Makes a function a tool."""
+
+    @overload
+    def __call__(self, function: ContextFirst[P, R, DepsT], /) -> PythonTool[P, R, DepsT]: ...
+
+    @overload
+    def __call__(self, function: ContextSecond[P, R, DepsT], /) -> PythonTool[P, R, DepsT]: ...
+
+    @overload
+    def __call__(self, function: ContextThird[P, R, DepsT], /) -> PythonTool[P, R, DepsT]: ...
+
+    @overload
+    def __call__(self, function: ContextFourth[P, R, DepsT], /) -> PythonTool[P, R, DepsT]: ...
+
+    @overload
+    def __call__(self, function: ContextFifth[P, R, DepsT], /) -> PythonTool[P, R, DepsT]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> PythonTool[P, R]: ...
+
+
+@overload
+def tool(function: ContextFirst[P, R, DepsT], /) -> PythonTool[P, R, DepsT]: ...
+
+
+@overload
+def tool(function: ContextSecond[P, R, DepsT], /) -> PythonTool[P, R, DepsT]: ...
+
+
+@overload
+def tool(function: ContextThird[P, R, DepsT], /) -> PythonTool[P, R, DepsT]: ...
+
+
+@overload
+def tool(function: ContextFourth[P, R, DepsT], /) -> PythonTool[P, R, DepsT]: ...
+
+
+@overload
+def tool(function: ContextFifth[P, R, DepsT], /) -> PythonTool[P, R, DepsT]: ...
 
 
 @overload
@@ -124,7 +165,7 @@ def tool(
     scope: str | None = None,
     compensate: Compensate | None = None,
     rollback_hint: str = "",
-) -> Callable[[Callable[P, R]], PythonTool[P, R]]: ...
+) -> Decorate: ...
 
 
 def tool(  # noqa: PLR0913 - each an option of its own
@@ -189,7 +230,7 @@ def tool(  # noqa: PLR0913 - each an option of its own
             slot=slot,
             once=None if once is None else scope or tool_name,
         )
-        made = PythonTool(function, spec, arguments)
+        made: PythonTool[P, R] = PythonTool(function, spec, arguments)
         made.once = once
         made.compensate, made.rollback_hint = compensate, rollback_hint
         return made
@@ -412,7 +453,7 @@ def _is_context(annotation: Any) -> bool:
         return _is_context(typing.get_args(annotation)[0])
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
         return any(_is_context(member) for member in typing.get_args(annotation))
-    if annotation is ToolContextPort:
+    if (typing.get_origin(annotation) or annotation) is ToolContextPort:
         return True
     return any(
         (base.__module__, base.__name__) == (f"{__package__}.context", "ToolContext")
@@ -423,7 +464,7 @@ def _is_context(annotation: Any) -> bool:
 def _deps_type(annotation: Any, written: Any) -> Any:
     """Return the type of dependencies that a context is annotated with; null for none, `Any` for an unknown one."""
     if annotation is ToolContextPort:
-        return Any if "[" in written else None
+        return Any if isinstance(written, str) and "[" in written else None
     arguments = typing.get_args(annotation)
     if typing.get_origin(annotation) in {typing.Annotated, types.UnionType, typing.Union}:
         found = (_deps_type(each, written) for each in arguments if _is_context(each))

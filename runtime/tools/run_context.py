@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Generic
 
 import msgspec
-from typing_extensions import TypeVar
 
 from ...eventlog.events import TokenUsage
 from ...eventlog.parts import FilePart, files_of
 from ...projections.run_state import RunState
-
-DepsT_co = TypeVar("DepsT_co", covariant=True, default=Any)
+from ..ports.runnable import DepsT_co
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):

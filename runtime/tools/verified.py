@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Generic, Protocol, cast
 
 import msgspec
 
@@ -18,6 +18,7 @@ from ...eventlog.errors import ConfigError
 from ...eventlog.events import ToolSpec
 from ..core.postconditions import Bound, Postcondition, Report, Written, judge
 from ..ports.evidence import Evidence, FileSeen, sound_evidence
+from ..ports.runnable import DepsT, DepsT_contra
 from ..ports.tools import Tool, ToolContextPort, ToolFailed
 from .decorator import tool
 from .functions import call_function
@@ -58,16 +59,22 @@ class Verifiable(Protocol):
         ...
 
 
-class VerifiedTool:
+class VerifiedTool(Generic[DepsT_contra]):
     """A tool and its postcondition. Made by `postcondition`, and from the entry of an MCP server."""
 
     def __init__(
-        self, inner: Tool, condition: Postcondition, probe: Probe | None, workspace: Files | None
+        self,
+        inner: Tool[DepsT_contra],
+        condition: Postcondition,
+        probe: Probe | None,
+        workspace: Files | None,
     ) -> None:
         functools.update_wrapper(cast("Any", self), cast("Any", inner), updated=())
         self.inner = inner
         self.spec: ToolSpec = msgspec.structs.replace(inner.spec, postcondition=condition.written)
         self.starts = getattr(inner, "starts", None)
+        self.deps_type = getattr(inner, "deps_type", None)
+        self.wants_deps = getattr(inner, "wants_deps", False)
         self.once = getattr(inner, "once", None)
         self.compensate = getattr(inner, "compensate", None)
         self.rollback_hint: str = getattr(inner, "rollback_hint", "")
@@ -85,7 +92,7 @@ class VerifiedTool:
         """Call the plain function: nothing is verified."""
         return cast("Any", self.inner)(*args, **kwargs)
 
-    async def call(self, arguments: Mapping[str, Any], context: ToolContextPort) -> Any:
+    async def call(self, arguments: Mapping[str, Any], context: ToolContextPort[DepsT_contra]) -> Any:
         """Run one attempt of the tool itself."""
         return await self.inner.call(arguments, context)
 
@@ -115,6 +122,14 @@ class VerifiedTool:
         except ToolFailed as error:
             return FileSeen(problem=str(error))
         return FileSeen(kind=kind, content=content)
+
+
+class Verify(Protocol):
+    """Gives a tool its postcondition."""
+
+    def __call__(self, inner: Tool[DepsT], /) -> VerifiedTool[DepsT]:
+        """Return the tool with it. Raises `ConfigError`."""
+        ...
 
 
 def _python_probe(tool_name: str, probe: Callable[..., Any], parameters: Collection[str]) -> Probe:
@@ -155,7 +170,7 @@ def with_defaults(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, Any
 
 def postcondition(
     *assertions: Written, probe: Callable[..., Any] | None = None, workspace: Files | None = None
-) -> Callable[[Tool], VerifiedTool]:
+) -> Verify:
     """Give a tool a postcondition: all assertions must hold after a call, or its attempt has failed.
 
     `probe` observes the effect: a function of some of the tool's parameters, by their names, and optionally of a
@@ -167,7 +182,7 @@ def postcondition(
     about files without a workspace; and for a probe with parameters that the tool lacks.
     """
 
-    def decorate(inner: Tool) -> VerifiedTool:
+    def decorate(inner: Tool[DepsT]) -> VerifiedTool[DepsT]:
         spec = getattr(inner, "spec", None)
         if spec is None:
             raise ConfigError(f"{inner!r:.60} is not a tool: @postcondition(...) goes above @tool")

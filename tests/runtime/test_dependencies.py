@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from foldlog.eventlog import ConfigError, MemoryLog, RunCancelled, RunFailed, ToolResult
-from foldlog.runtime import Agent, Registry, RunContext, Runtime, Swarm, ToolContext, tool
+from foldlog.runtime import Agent, Registry, RunContext, Runtime, Swarm, ToolContext, postcondition, tool
 
 from tests.runtime.conftest import Place, call, calls, says
 
@@ -256,7 +256,13 @@ async def open_anything() -> AsyncGenerator[Any]:
 def test_a_registry_whose_dependencies_are_not_those_of_a_tool_is_refused_when_it_is_made() -> None:
     agent = Agent("buyer", tools=[buy])
     told = r"the tool 'buy' takes a ToolContext\[Shop\], but Registry\(deps=...\) opens Bank"
-    for given in ({"agents": [agent]}, {"tools": [buy]}, {"agents": [Swarm([agent], "buyer")]}):
+    verified = postcondition({"exit_code": {"equals": 0}})(buy)
+    for given in (
+        {"agents": [agent]},
+        {"tools": [buy]},
+        {"tools": [verified]},
+        {"agents": [Swarm([agent], "buyer")]},
+    ):
         with pytest.raises(ConfigError, match=told):
             Registry(**given, deps=open_bank)  # type: ignore[arg-type]
         Registry(**given, deps=open_kiosk)  # type: ignore[arg-type]
@@ -288,7 +294,7 @@ async def test_an_agent_with_a_type_of_dependencies_refuses_others_before_its_fi
     with pytest.raises(
         ConfigError, match=r"deps_type is Bank, but the tool 'buy' takes a ToolContext\[Shop\]"
     ):
-        Agent("buyer", tools=[buy], deps_type=Bank)
+        Agent("buyer", tools=[buy], deps_type=Bank)  # type: ignore[list-item] # which is what is tested
 
 
 async def test_opened_dependencies_of_another_type_than_the_agent_takes_fail_the_run(script: Script) -> None:

@@ -1,8 +1,8 @@
 """Code of a user that is right: every type checker accepts it."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, Unpack, assert_never, assert_type
+from typing import Any, Protocol, Unpack, assert_never, assert_type, cast
 
 from foldlog import (
     Agent,
@@ -15,10 +15,13 @@ from foldlog import (
     Runtime,
     Swarm,
     ToolContext,
+    postcondition,
     tool,
 )
 from foldlog.eventlog import DetailedEvent, StreamEvent
 from foldlog.runtime import File, ModelSettings
+from foldlog.runtime.ports.tools import Tool
+from foldlog.types import VerifiedTool
 
 
 class Shop:
@@ -41,6 +44,34 @@ async def buy(thing: str, context: ToolContext[Shop]) -> str:
     """Buy a thing."""
     assert_type(context.deps, Shop)
     return f"{thing} at {context.deps.name} for {context.user}"
+
+
+@tool
+def look(context: ToolContext[Shop]) -> dict[str, Any]:
+    """Look around."""
+    return {"at": context.deps.name}
+
+
+@tool(effect="idempotent", slot="lift")
+def ride(people: int, fast: bool, up: bool, floor: float, context: ToolContext["Mall"], bags: int = 0) -> int:
+    """Take the lift."""
+    return people * context.deps.floors + bags
+
+
+@tool
+def count(things: list[str], aloud: bool = False) -> int:
+    """Count things."""
+    return len(things)
+
+
+@tool
+def note(text: str, context: ToolContext) -> None:
+    """Note a text."""
+    context.progress(1, message=text)
+
+
+def weigh(thing: str) -> float:
+    return len(thing) / 2
 
 
 def greet(run: RunContext[Shop]) -> str:
@@ -121,6 +152,23 @@ async def open_runtimes(url: str) -> None:
         mall.stream(hostess, "question")
         await any_deps.start(seller, "question", executor="durable")
         await settled_output(mall)
+
+
+listed: list[Tool] = [buy, ride, count]
+functions: list[Callable[..., Any]] = [weigh]
+bought = postcondition({"exit_code": {"equals": 0}})(buy)
+assert_type(bought, VerifiedTool[Shop])
+assert_type(ride(people=2, fast=True, up=False, floor=1, context=cast("ToolContext[Mall]", None)), int)
+assert_type(count(["a"], aloud=True), int)
+shopper = Agent("shopper", tools=[buy, look, count, note, weigh, "registered", bought], deps_type=Shop)
+strolling = Agent("strolling", tools=(buy, ride, look, seller.as_tool()), deps_type=Mall)
+inferred = Agent("inferred", tools=[buy, count])
+counters = Agent("counters", tools=[count, note, weigh], deps_type=Shop)
+given = Agent("given", tools=listed, deps_type=Shop)
+more = Agent("more", tools=[*functions, buy], deps_type=Shop)
+assert_type(shopper, Agent[Any, Shop])
+assert_type(strolling, Agent[Any, Mall])
+all_tools = Registry(agents=[shopper, strolling], tools=[buy, ride, weigh, count], deps=open_mall)
 
 
 @agent.output_validator

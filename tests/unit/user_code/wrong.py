@@ -11,6 +11,7 @@ from foldlog import (
     RunContext,
     Runtime,
     ToolContext,
+    postcondition,
     tool,
 )
 from foldlog.eventlog import DetailedEvent, StreamEvent, ToolCall
@@ -102,6 +103,52 @@ async def in_shops(url: str) -> None:
         await runtime.retry("r", agent=teller)  # wrong
         with_banks: Runtime[Bank] = runtime  # wrong
         print(with_banks)
+
+
+@tool(effect="idempotent")
+async def pay(amount: int, context: ToolContext[Bank], to: str = "") -> int:
+    """Pay."""
+    return amount + context.deps.vault + len(to)
+
+
+@tool
+def open_vault(context: ToolContext[Bank]) -> int:
+    """Open the vault."""
+    return context.deps.vault
+
+
+@tool
+def deep(a: int, b: int, c: int, d: int, context: ToolContext[Bank]) -> int:
+    """Take five arguments."""
+    return a + b + c + d + context.deps.vault
+
+
+class Mall(Shop):
+    floors: int = 3
+
+
+@tool
+def ride(context: ToolContext[Mall]) -> int:
+    """Take the lift."""
+    return context.deps.floors
+
+
+async def free(shop: Shop) -> None:
+    open_vault(shop)  # wrong
+    await pay(amounts=3, context=None)  # wrong
+
+
+paid = postcondition({"exit_code": {"equals": 0}})(open_vault)
+first = Agent("first", tools=[open_vault], deps_type=Shop)  # wrong
+second = Agent("second", tools=["registered", pay], deps_type=Shop, output_type=int)  # wrong
+fifth = Agent("fifth", tools=(deep,), deps_type=Shop)  # wrong
+base = Agent("base", tools=[ride], deps_type=Shop)  # wrong
+verified = Agent("verified", tools=[paid], deps_type=Shop)  # wrong
+instructed = Agent("instructed", tools=[pay], instructions=rob, deps_type=Shop)  # wrong
+both = Agent("both", tools=[pay, ride], deps_type=Bank)  # wrong
+of_bank = Agent("of_bank", tools=(pay, open_vault, deep, paid))
+in_shop = Registry(agents=[of_bank], deps=open_shop)  # wrong
+at_shop = Registry(tools=[pay], deps=open_shop)  # wrong
 
 
 @tool(effect="harmless")  # wrong
