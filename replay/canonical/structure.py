@@ -82,7 +82,7 @@ _ENGINE = (ChildReturned, Evaluated, ModelRequested, OutputMade, Submitted)
 """Engine events that are read for the canonical form, but are not part of it."""
 _OF_NODES = (ChildFinished, ChildReturned, ChildStarted, Evaluated, Submitted)
 
-_CALL_FAMILIES = (
+CALL_FAMILIES = (
     ApprovalRequested,
     ApprovalResolved,
     WaitStarted,
@@ -92,6 +92,7 @@ _CALL_FAMILIES = (
     ToolPartial,
     ToolResult,
 )
+"""Events that belong to the tool call that they name, if any; so do forwarded and child events."""
 _CHILD_FAMILIES = (ChildStarted, ChildFinished)
 _ADDED = frozenset({"always", "asked", "executed_by", "in_parts", "parts", "place", "policy", "rules"})
 """Fields that were added to events. An unset one is omitted, so that the digests of older runs do not change."""
@@ -185,7 +186,7 @@ class _Run:
         if self.is_workflow and call is not None:
             return _in_workflow(call[1], asks=asks_for(event) is not None)
         if call is None or not (
-            isinstance(event, (*_CALL_FAMILIES, *_CHILD_FAMILIES)) or self.forwarded(event)
+            isinstance(event, (*CALL_FAMILIES, *_CHILD_FAMILIES)) or self.forwarded(event)
         ):
             return None
         return _strand(call)

@@ -54,11 +54,10 @@ from ...eventlog.events import (
 from ...projections.call_texts import PARTIAL
 from ...projections.fold.waits import channel
 from ..canonical.canonical import label_of
-from ..canonical.structure import asks_for
+from ..canonical.structure import CALL_FAMILIES, asks_for
 from ..traces.trace import Trace
 from .run_facts import (
     APPROVALS,
-    CALL_FAMILIES,
     CLOSED,
     FILES,
     TEXT,

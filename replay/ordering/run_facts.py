@@ -21,10 +21,8 @@ from ...eventlog.events import (
     ChildStarted,
     Chosen,
     Claimed,
-    Custom,
     Event,
     FileMade,
-    McpProgress,
     MessageInjected,
     MessageQueued,
     OperationSkipped,
@@ -51,19 +49,7 @@ from ...eventlog.events import (
 )
 from ...projections.fold.waits import channel
 from ...runtime.core.rules import Rules
-from ..canonical.structure import asks_for
-
-CALL_FAMILIES = (
-    ApprovalRequested,
-    ApprovalResolved,
-    WaitStarted,
-    WaitEnded,
-    McpProgress,
-    Custom,
-    ToolPartial,
-    ToolResult,
-)
-"""Events that belong to the tool call that they name, if any; so do forwarded and child events."""
+from ..canonical.structure import CALL_FAMILIES, asks_for
 
 WORKFLOW = "workflow"
 

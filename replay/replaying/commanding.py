@@ -161,7 +161,7 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
         case ModelFailed():
             return _model_failed(state, event, now)
         case SummaryMade():
-            return _summary_made(state, event)
+            return _plain_reply(state, event)
         case PlannerReplied():
             return _planner_replied(state, event)
         case PlannerToolReturned():
@@ -351,13 +351,18 @@ def _planner_state(state: RunState, wanted: ReplyState, after: Sequence[Event]) 
 
 
 def _planner_replied(state: RunState, event: PlannerReplied) -> ModelReplied:
+    calls = tuple(
+        CallRequest(id=call.id, name=call.tool_name, arguments=_written(call)) for call in event.calls
+    )
+    return msgspec.structs.replace(_plain_reply(state, event), calls=calls)
+
+
+def _plain_reply(state: RunState, event: PlannerReplied | SummaryMade) -> ModelReplied:
+    """Return the reply to a request beside those of the steps, which is one event, without its calls."""
     return ModelReplied(
         step=state.step,
         attempt=state.model.attempt,
         text=event.text,
-        calls=tuple(
-            CallRequest(id=call.id, name=call.tool_name, arguments=_written(call)) for call in event.calls
-        ),
         usage=event.usage,
         usage_source=event.source,
         model=event.model,
@@ -385,20 +390,6 @@ def _prepared(state: RunState, events: Sequence[Event]) -> ToolsResolved | None:
             case _:
                 return None
     return None
-
-
-def _summary_made(state: RunState, event: SummaryMade) -> ModelReplied:
-    return ModelReplied(
-        step=state.step,
-        attempt=state.model.attempt,
-        text=event.text,
-        usage=event.usage,
-        usage_source=event.source,
-        model=event.model,
-        cost_usd=event.cost_usd,
-        phase=event.phase,
-        finish_reason=event.finish_reason,
-    )
 
 
 def _planner_tool_returned(state: RunState, event: PlannerToolReturned, now: float) -> ToolReturned | None:

@@ -62,9 +62,8 @@ from ...runtime.ports.models import (
     ModelSettings,
     NativeTool,
     TransientModelError,
+    WrappedModel,
     model_error,
-    native_tool_problem,
-    unknown_settings,
 )
 from ...runtime.ports.runnable import Runnable, all_members
 from ...runtime.ports.tools import ChildFailed, Tool, ToolFailed, ToolSource, ToolSourceFactory, ToolTimedOut
@@ -474,28 +473,17 @@ class _NoServers:
         """Nothing is held open."""
 
 
-class _Announced:
+class _Announced(WrappedModel):
     """A model provider that announces each call before it answers."""
 
     def __init__(self, inner: ModelProvider, called: OnModelCall) -> None:
-        self._inner, self._called = inner, called
-
-    def check(self, model: str) -> None:
-        self._inner.check(model)
-
-    def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
-        return unknown_settings(self._inner, model, settings)
-
-    def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
-        return native_tool_problem(self._inner, model, tool, tools=tools)
+        super().__init__(inner)
+        self._called = called
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         await self._called(*run_and_step(request))
-        async for delta in self._inner.stream(request):
+        async for delta in super().stream(request):
             yield delta
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
 
 class RecordedRegistry(Registry):

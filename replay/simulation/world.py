@@ -38,10 +38,7 @@ from ...runtime.ports.models import (
     Delta,
     ModelProvider,
     ModelRequest,
-    ModelSettings,
-    NativeTool,
-    native_tool_problem,
-    unknown_settings,
+    WrappedModel,
 )
 from ...runtime.ports.prices import PriceBook
 from ...runtime.ports.runnable import Runnable
@@ -518,28 +515,17 @@ class _WatchedTool:
         return await cast("Verifiable", self._inner).verify(arguments, context, own)
 
 
-class _WatchedModel:
+class _WatchedModel(WrappedModel):
     def __init__(self, world: World, inner: ModelProvider) -> None:
-        self._world, self._inner = world, inner
-
-    def check(self, model: str) -> None:
-        self._inner.check(model)
-
-    def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
-        return unknown_settings(self._inner, model, settings)
-
-    def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
-        return native_tool_problem(self._inner, model, tool, tools=tools)
+        super().__init__(inner)
+        self._world = world
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         run, step, *phase = request.idempotency_key.split(":")
         if step.isdecimal() and not phase:
             self._world.asked.append(Asked(run, int(step), request.messages))
-        async for delta in self._inner.stream(request):
+        async for delta in super().stream(request):
             yield delta
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
 
 def _is_end_of(end: WaitEnded, waits: Sequence[WaitStarted]) -> bool:

@@ -349,6 +349,30 @@ class ModelProvider(Protocol):
         ...
 
 
+class WrappedModel:
+    """A provider in front of another one, with the optional attributes that the other has, and no more."""
+
+    def __init__(self, inner: ModelProvider) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_inner":  # a copy is made without `__init__`
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+    def check(self, model: str) -> None:
+        """Check as the provider behind does."""
+        self._inner.check(model)
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        """Stream the reply of the provider behind."""
+        return self._inner.stream(request)
+
+    async def aclose(self) -> None:
+        """Close the provider behind."""
+        await self._inner.aclose()
+
+
 __all__ = [
     "HEARD",
     "MODEL_ERRORS",
@@ -378,6 +402,7 @@ __all__ = [
     "TextPart",
     "ToolSchema",
     "TransientModelError",
+    "WrappedModel",
     "cut_reason",
     "model_error",
     "native_tool_problem",
