@@ -86,7 +86,7 @@ def events_in(trace: Trace, run: str) -> Sequence[Event]:
     """Return the same as `events_of`, for a run in a trace."""
     import msgspec
 
-    from .output.timeline import below
+    from ...projections.timeline.fold import below
 
     if run == trace.root:
         return trace.events

@@ -406,11 +406,12 @@ async def _show(settings: Settings, run_id: str, *, json: bool) -> int:
     from ....projections.family_totals import family_totals
     from ....projections.projection import fold
     from ....projections.run_list import RunList
+    from ....projections.timeline.fold import below
     from ....replay import load_trace
     from ..opening import opened, run_named
     from ..output.tables import Column
     from ..output.terminal import Screen
-    from ..output.timeline import below, timeline
+    from ..output.timeline import timeline
 
     screen = Screen(settings)
     async with opened(settings) as runtime:

@@ -26,23 +26,14 @@ from ....eventlog.events import (
     Context,
     Custom,
     Error,
-    Evaluated,
     Event,
     FileMade,
-    FinishReason,
-    KnowledgeFound,
     LeftToOthers,
     McpProgress,
-    Memoized,
-    MemoryHydrated,
     MessageInjected,
     ModelFailed,
-    OutputMade,
     OutputRejected,
     Parked,
-    PlanMade,
-    PlannerReplied,
-    PlannerToolReturned,
     RalphIteration,
     RalphStop,
     Reasoning,
@@ -51,18 +42,13 @@ from ....eventlog.events import (
     ResultRecorded,
     Status,
     Step,
-    SummaryMade,
     Text,
     TextReset,
-    TokenUsage,
     ToolAttemptFailed,
     ToolCall,
     ToolCallDelta,
     ToolPartial,
     ToolResult,
-    ToolsRefreshFailed,
-    ToolsRefreshRequested,
-    ToolsRemoved,
     Usage,
     is_terminal,
     to_json,
@@ -70,8 +56,10 @@ from ....eventlog.events import (
 from ....projections.call_texts import made_file
 from ....projections.content_files import files_in
 from ....projections.run_state import RunState
+from ....projections.timeline.rows import Labels
+from ....projections.timeline.words import cut_words, engine_words, result_words, token_words
 from ..settings import Settings
-from .content import told_files, told_result
+from .content import told_files
 from .escaping import clean, exact, one_line, shown, visible
 from .forms import answer_template
 from .terminal import Part, Screen
@@ -119,28 +107,6 @@ class JsonView:
 
     def end(self, state: RunState) -> None:
         """Print nothing: the last event has it."""
-
-
-class Labels:
-    """The labels of child runs: their names, numbered if a run has several of one agent: writer, writer#2."""
-
-    def __init__(self) -> None:
-        self._copies: dict[tuple[str, str], list[str]] = {}
-        self._labels: dict[str, str] = {}
-
-    def add(self, event: ChildStarted) -> str:
-        """Add a child run that was started, and return its label."""
-        copies = self._copies.setdefault((event.run_id, event.name), [])
-        if event.child_run not in copies:
-            copies.append(event.child_run)
-        number = copies.index(event.child_run) + 1
-        label = event.name if number == 1 else f"{event.name}#{number}"
-        self._labels[event.child_run] = label
-        return label
-
-    def of(self, run: str, otherwise: str) -> str:
-        """Return the label of a run."""
-        return self._labels.get(run, otherwise)
 
 
 class ReadableView:
@@ -336,7 +302,7 @@ class ReadableView:
         name = f"{one_line(event.tool_name)} "
         took = ("" if event.executed_by else f"{event.duration_ms / 1000:.1f} s  ", DIM)
         if event.success:
-            return [("← ", GOOD), (name, GOOD), took, (self._cut(told_result(event), len(name) + 16), DIM)]
+            return [("← ", GOOD), (name, GOOD), took, (self._cut(result_words(event), len(name) + 16), DIM)]
         return [("✗ ", BAD), (name, BAD), took, (self._cut(event.error or "failed", len(name) + 16), BAD)]
 
     def _approval(self, event: ApprovalRequested) -> list[Part]:
@@ -440,51 +406,10 @@ def _again(event: ModelFailed | ToolAttemptFailed) -> str:
     return f"retry in {max(0.0, (event.retry_at or event.at) - event.at):.1f} s"
 
 
-def engine_row(event: Event) -> tuple[str, str] | None:  # noqa: C901, PLR0912 - one case for each event
-    """Describe an engine event in a word and a line; None if it is not shown.
-
-    Claims, attempts and waits are described by their callers, which know the events before them.
-    """
-    match event:
-        case SummaryMade():
-            return "summary", f"{one_line(event.model)}: {tokens(event.usage)}: {one_line(event.text)}"
-        case PlannerReplied():
-            calls = ", ".join(one_line(call.tool_name) for call in event.calls)
-            asked = f", calls {calls}" if calls else ""
-            return "planner", f"round {event.round}, {one_line(event.model)}: {tokens(event.usage)}{asked}"
-        case PlannerToolReturned():
-            told = shown(event.result) if event.success else one_line(event.error or "failed")
-            return "planner tool", f"{one_line(event.tool_name)}: {told}"
-        case PlanMade():
-            return "plan", one_line(event.plan) or "no plan needed"
-        case MemoryHydrated():
-            count = len(event.messages) if isinstance(event.messages, list) else 0
-            return "memory", f"{count} messages of earlier runs ({event.scope})"
-        case KnowledgeFound():
-            count = len(event.items) if isinstance(event.items, list) else 0
-            return "knowledge", f"{count} pieces match the input"
-        case Memoized():
-            told = f"failed: {one_line(event.error)}" if event.error else "is stored"
-            return "memo", f"{one_line(event.name)} {told}"
-        case Evaluated():
-            told = shown(event.value) if event.error is None else one_line(event.error)
-            return "evaluated", f"{one_line(event.name)}: {told}"
-        case OutputMade():
-            return "output", one_line(event.output)
-        case OutputRejected():
-            return "rejected", one_line(event.message)
-        case ToolsRefreshRequested():
-            return "tools", "a new listing was requested"
-        case ToolsRemoved():
-            return "tools", f"removed: {', '.join(map(one_line, event.tools))}"
-        case ToolsRefreshFailed():
-            return "tools", f"listing failed: {event.error_type}: {one_line(event.error)}"
-        case LeftToOthers():
-            return "left", f"to a worker other than {event.worker}: {one_line(event.reason)}"
-        case Restored():
-            return "restored", "from a backup: held until it is resumed"
-        case _:
-            return None
+def engine_row(event: Event) -> tuple[str, str] | None:
+    """Describe an engine event in a word and a line; None if it is not shown."""
+    words = engine_words(event)
+    return None if words is None else (words[0], one_line(words[1]))
 
 
 def detail_parts(event: Event) -> list[Part]:  # noqa: C901, PLR0912 - one case for each event
@@ -494,8 +419,8 @@ def detail_parts(event: Event) -> list[Part]:  # noqa: C901, PLR0912 - one case 
             return [(f"— step {event.step} {event.status}", DIM)]
         case Usage():
             cost = f", {event.cost_usd} USD" if event.cost_usd else ""
-            told = f"  {tokens(event.usage)}{cost}  {one_line(event.model)}"
-            return [(told, DIM), (told_cut(event.finish_reason), BAD)]
+            told = f"  {token_words(event.usage)}{cost}  {one_line(event.model)}"
+            return [(told, DIM), (cut_words(event.finish_reason), BAD)]
         case ResultRecorded():
             return [(f"{one_line(event.tool_name)} {exact(event.arguments)}", DIM)]
         case ChildStarted():
@@ -526,20 +451,6 @@ def detail_parts(event: Event) -> list[Part]:  # noqa: C901, PLR0912 - one case 
             return []
         case _:
             return [(event.type, DIM)]
-
-
-def told_cut(reason: FinishReason) -> str:
-    """Return why an answer is incomplete, as the end of a line; empty if it is complete."""
-    return {
-        "length": ", cut at the length limit",
-        "content_filter": ", stopped by the content filter",
-        "malformed_call": ", wrote a tool call that the provider could not read",
-    }.get(reason, "")
-
-
-def tokens(usage: TokenUsage) -> str:
-    """Format token counts."""
-    return f"{usage.total_tokens:,} tokens ({usage.input_tokens:,} in, {usage.output_tokens:,} out)"
 
 
 def answers_to(
@@ -578,5 +489,5 @@ def summary(state: RunState) -> list[Part]:
     return [
         (state.status, f"bold {style}"),
         (f" ({one_line(reason)})" if reason else "", style),
-        (f"  run {state.run}  {done}  {tokens(state.usage + state.inner_usage)}  {took_s:.1f} s", DIM),
+        (f"  run {state.run}  {done}  {token_words(state.usage + state.inner_usage)}  {took_s:.1f} s", DIM),
     ]

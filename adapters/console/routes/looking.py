@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from ....eventlog.events import Event, ModelFailed, PlannerReplied, SummaryMade, ToolResult, Usage
+from ....eventlog.events import ModelFailed, PlannerReplied, SummaryMade, ToolResult, Usage
 from ....projections.content_files import files_in
+from ....projections.timeline.bars import Bar
+from ....projections.timeline.fold import TimelineFold, below
+from ....projections.timeline.rows import Level
 from ...http.answers import Refused
 from ..patches import patch
 from ..routing import Call, Nothing, Route
-from ..timeline import Bar, Level, TimelineFold, TimelineRow
+from ..timeline import TimelineRow, shown
 from .runs import revision_of
 
 if TYPE_CHECKING:
@@ -112,9 +115,9 @@ async def show_timeline(call: Call[TimelineQuery, Nothing]) -> Timeline:
     """Show the events of a run and all below it as rows, and everything that takes time as bars."""
     trace, run = await trace_of_run(call)
     fold, wanted = TimelineFold(), LEVELS[call.query.level]
-    rows = await apart(lambda: [fold.add(event)[0] for event in below(run, trace.events)])
+    rows = await apart(lambda: [shown(fold.add(event)[0]) for event in below(run, trace.events)])
     cursor = trace.events[-1].cursor if trace.events else None
-    return Timeline([row for row in rows if LEVELS[row.level] <= wanted], list(fold.bars.values()), cursor)
+    return Timeline([row for row in rows if LEVELS[row.level] <= wanted], fold.bars, cursor)
 
 
 async def trace_of_run(call: Call[Any, Any]) -> tuple[Trace, str]:
@@ -124,18 +127,6 @@ async def trace_of_run(call: Call[Any, Any]) -> tuple[Trace, str]:
     run = call.path("run")
     namespace, _subject = await call.runtime.place(run)
     return await load_trace(namespace.log, run), run
-
-
-def below(run: str, events: Any) -> list[Event]:
-    """Return the events of a family that belong to a run or to a run below it."""
-    members, kept = {run}, []
-    for event in events:
-        parent = getattr(event, "parent", None)
-        if event.type == "submitted" and parent is not None and parent.run in members:
-            members.add(event.run_id)
-        if event.run_id in members:
-            kept.append(event)
-    return kept
 
 
 async def apart(work: Callable[[], T]) -> T:

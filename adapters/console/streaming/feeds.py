@@ -30,9 +30,10 @@ from ....eventlog.events import (
 )
 from ....eventlog.ports import DraftPiece, Family, Log, Stored, Subject
 from ....projections.run_list import RunList, RunRow
+from ....projections.timeline.fold import TimelineFold
 from ....runtime.journal.journal import restored
 from ....runtime.stream import FamilyView
-from ..timeline import TimelineFold
+from ..timeline import shown
 from .frames import WAITING_BYTES_MAX, Frame
 
 LET_GO_S = 30.0
@@ -115,7 +116,7 @@ class FamilyFeed:
             row, bars = self._timeline.add(event)
             self._stored.append((parse_cursor(event.cursor), len(self.entries)))
             told = tuple((bar.id, msgspec.json.encode(bar)) for bar in bars)
-            self._add(Entry("row", run, event.cursor or "", msgspec.json.encode(row), told))
+            self._add(Entry("row", run, event.cursor or "", msgspec.json.encode(shown(row)), told))
         pieces = [event for event in corrections if not isinstance(event, TextReset)]
         self._add_drafts(pieces, self._attempts.get(run, 1))
 
