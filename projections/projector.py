@@ -458,6 +458,10 @@ class RunIndex(Projector):
         """Return what each run spent."""
         return await self.ask(lambda: self.rows.select(self._costs, Where()))
 
+    async def taken_since(self, at: float) -> list[RunRow]:
+        """Return the runs that were last taken over at a time or later (Unix seconds)."""
+        return await self.ask(lambda: self.rows.select(self._runs, Where(at_least={"taken_at": at})))
+
     async def families(self, roots: Iterable[str]) -> list[RunRow]:
         """Return all runs of these families, by their root runs."""
         wanted = set(roots)

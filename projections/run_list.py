@@ -60,6 +60,18 @@ BACKWARDS = "backwards"
 """The column with the reversed run id, so that runs can be found by the end of their ids."""
 
 
+class Takeover(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim that ended an earlier claim which still held: `by` took the run over from `worker`.
+
+    `at` is Unix seconds; `silent_s` is how long the run had stored nothing.
+    """
+
+    worker: str
+    by: str
+    at: float
+    silent_s: float
+
+
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A run in the run list. Times are Unix seconds.
 
@@ -77,7 +89,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     - `model` is that of the last model call.
     - `approvals` counts the pending ones.
     - `worker` and `epoch` are those of the last claim, which holds while `driven`: until it is released, the run parks
-      or ends. `takeovers` counts claims that ended an earlier claim which still held.
+      or ends. `takeovers` counts claims that ended an earlier claim which still held; `takeover` is the last one.
     - `revision`, `digest` and `position` are those of the last folded commit.
     - `trigger` is what started the run; `job_id` is the run itself, or the first run of the job that it is a retry of;
       empty for a child.
@@ -122,6 +134,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     driven: bool = False
     takeovers: int = 0
+    takeover: Takeover | None = None
     waits: RunWaits = RunWaits()
     revision: int = 0
     digest: str = ""
@@ -139,7 +152,7 @@ class RunList:
     """The projection for the run list."""
 
     name = "runs"
-    version = 11
+    version = 12
     row = RunRow
     columns = (
         "root_id",
@@ -160,6 +173,7 @@ class RunList:
         "input",
         "buried",
         "job_id",
+        "taken_at",
         BACKWARDS,
     )
     indexes = (
@@ -175,6 +189,7 @@ class RunList:
         ("worker", "submitted_at"),
         ("error_type", "submitted_at"),
         ("job_id",),
+        ("taken_at",),
         (BACKWARDS,),
     )
 
@@ -195,6 +210,8 @@ class RunList:
             return tombstone_row(after, tombstone, recorded)
         for event in commit.events:
             if not event.agent_path:  # else it was forwarded from an inner agent, and changes nothing here
+                if isinstance(event, Claimed) and after.driven:
+                    after = msgspec.structs.replace(after, takeover=_takeover(after, event, commit.at))
                 after = _evolve(after, event)
                 waits = fold_waits(after.waits, outline_of(event), commit.at)
                 if waits is not after.waits:
@@ -210,7 +227,12 @@ class RunList:
 
     def index(self, row: RunRow) -> tuple[Value, ...]:
         """Return the values of `columns`."""
-        return *(getattr(row, name) for name in self.columns[:-1]), row.run_id[::-1]
+        taken_at = row.takeover.at if row.takeover is not None else None
+        return *(getattr(row, name) for name in self.columns[:-2]), taken_at, row.run_id[::-1]
+
+
+def _takeover(row: RunRow, event: Claimed, at: float) -> Takeover:
+    return Takeover(worker=row.worker, by=event.worker, at=at, silent_s=max(0.0, at - row.updated_at))
 
 
 def tombstone_row(row: RunRow, event: Buried, recorded: Recorded) -> RunRow:

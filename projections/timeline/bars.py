@@ -81,7 +81,7 @@ class BarFold:
             case Submitted():
                 return self._become(event, ("run", run), "run", "queued", "queued")
             case Claimed():
-                lost = self._end(self._now.get(("worker", run), ""), at, "lost")
+                lost = self._end(self._now.pop(("worker", run), ""), at, "lost")
                 begun = self._become(
                     event, ("worker", run), "worker", event.worker, detail=f"epoch {event.epoch}"
                 )
@@ -133,7 +133,7 @@ class BarFold:
             case ToolCall():
                 return self._become(event, call, "tool", event.tool_name)
             case ToolAttemptFailed() if tool is not None:
-                failed = self._end(tool.id, event.at, "failed")
+                failed = self._end(self._now.pop(call, ""), event.at, "failed")
                 return [
                     *failed,
                     *self._become(event, call, "tool", name, detail=f"attempt {event.attempt + 1}"),

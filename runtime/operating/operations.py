@@ -13,7 +13,18 @@ from ...projections.operating.costs import By, CostSum, sums
 from ...projections.operating.why import Why, why
 from ...projections.run_list import OPEN
 from ..journal.lanes import read_lane
-from .rows import AgentRow, BreakerRow, Drive, Holder, LaneRow, SlotRow, Standing, WorkerRow
+from .rows import (
+    AgentRow,
+    BreakerRow,
+    Drive,
+    Holder,
+    LaneRow,
+    LostWorker,
+    SlotRow,
+    Standing,
+    TakenRun,
+    WorkerRow,
+)
 from .surroundings import Executors, below_of_rows, board_for, registers, standing_of_row
 
 if TYPE_CHECKING:
@@ -72,6 +83,36 @@ class Operations:
                 silent_s=max((drive.lease_age_s for drive in held.get(each.worker, ())), default=0.0),
             )
             for each in await self._log.leases.present()
+        ]
+
+    async def lost_workers(self, within_s: float = 3600.0) -> list[LostWorker]:
+        """Return the processes that are gone and had runs taken over in the last seconds, or have runs left.
+
+        By their names. A local run whose program has ended is left until somebody drives it.
+        """
+        index, now = await self._index(), self._log.clock.now()
+        here = {each.worker for each in await self._log.leases.present()}
+        taken: dict[str, list[TakenRun]] = {}
+        left: dict[str, list[RunRow]] = {}
+        for row in await index.taken_since(now - within_s):
+            if row.takeover is not None and row.takeover.worker not in here:
+                taken.setdefault(row.takeover.worker, []).append(
+                    TakenRun(run_id=row.run_id, takeover=row.takeover)
+                )
+        for row in await self._open():
+            if row.driven and row.parent is None and row.worker not in here:
+                left.setdefault(row.worker, []).append(row)
+        return [
+            LostWorker(
+                worker=name,
+                since=min(
+                    [each.takeover.at - each.takeover.silent_s for each in taken.get(name, ())]
+                    + [row.updated_at for row in left.get(name, ())]
+                ),
+                taken=tuple(taken.get(name, ())),
+                left=tuple(row.run_id for row in left.get(name, ())),
+            )
+            for name in sorted({*taken, *left})
         ]
 
     async def lanes(self) -> list[LaneRow]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from ...projections.run_list import Takeover
+
 
 class Drive(msgspec.Struct, frozen=True, kw_only=True):
     """A family that a process drives: its root run, and the seconds since its lease was renewed."""
@@ -30,6 +32,26 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     drives: tuple[Drive, ...]
     silent_s: float
+
+
+class LostWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that is gone without a word: runs that it drove were taken over, or are still its own.
+
+    `since` is when that was first seen, in Unix seconds: the earliest of its takeovers, or the last commit of a run
+    that is `left`, that is, driven by nobody else yet.
+    """
+
+    worker: str
+    since: float
+    taken: tuple[TakenRun, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+class TakenRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that another process took over."""
+
+    run_id: str
+    takeover: Takeover
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):

@@ -193,6 +193,9 @@ async def test_a_run_is_compared_with_itself_with_another_and_with_a_file() -> N
         assert (len(other["rows"]), other["next"]) == (2, 2)
         for wrong in ({"a": one}, {"a": one, "b": two, "b_file": "x"}, {"a": one, "b": "nobody"}):
             assert (await client.post("/compare", json=wrong)).status_code in {404, 422}
+        page = await client.post("/compare/page", json={"a": one, "b": two})
+        assert page.headers["content-disposition"].startswith("attachment")
+        assert '<h1><span class="different">' in page.text
 
 
 async def test_a_batch_tells_what_it_would_do_and_then_what_came_of_each() -> None:
@@ -242,7 +245,8 @@ async def test_who_waits_and_why_is_one_sentence_everywhere() -> None:
         (waiting,) = queue["waiting"]
         assert (waiting["row"]["run_id"], waiting["why"]["kind"]) == (run_id, "approval")
         assert (await client.get(f"/runs/{run_id}")).json()["why"] == waiting["why"]
-        assert queue["agents"] == {"desk": {"queued": 0, "running": 0, "paused": 1}}
+        (agent,) = queue["agents"]
+        assert (agent["agent"], agent["queued"], agent["driven"], agent["parked"]) == ("desk", 0, 0, 1)
 
 
 async def test_the_namespace_is_shown() -> None:
@@ -254,9 +258,8 @@ async def test_the_namespace_is_shown() -> None:
         assert (await client.post("/sessions/s%2F1/drop", json={"turns": 1})).json() == {"dropped": 1}
         assert (await client.get("/sessions/s%2F1")).json()["turns"] == []
         (worker,) = (await client.get("/workers")).json()["rows"]
-        assert worker["runs"] == []
-        assert (await client.get("/lanes")).json()["rows"]
-        for path in ("/slots", "/breakers"):
+        assert (worker["drives"], worker["silent_s"]) == ([], 0.0)
+        for path in ("/lanes", "/slots", "/breakers"):
             assert (await client.get(path)).json() == {"rows": []}
         (day,) = (await client.get("/costs?by=agent")).json()["rows"]
         assert (day["key"], day["runs"]) == ("triager", 1)
@@ -319,7 +322,8 @@ async def test_heavy_questions_are_answered_two_at_a_time_for_each_caller() -> N
 
 
 @pytest.mark.parametrize(
-    "path", ["/runs/x/timeline?level=all", "/costs?by=moon", "/runs/x/at/1..", "/runs/x/at/y"]
+    "path",
+    ["/runs/x/timeline?level=all", "/costs?by=moon", "/costs?from=monday", "/runs/x/at/1..", "/runs/x/at/y"],
 )
 async def test_a_wrong_question_is_told_what_is_wrong(path: str) -> None:
     async with api(MemoryLog()) as served, served.client("viewer") as client:

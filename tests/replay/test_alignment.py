@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 
 import pytest
-from foldlog.adapters.cli.output.diff_page import page, text
 from foldlog.replay import Canonical, Row, align, canonical, diff
+from foldlog.replay.ordering.diff_page import page, text
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 
 from foldlog.eventlog import MemoryLog, TokenUsage
+from foldlog.replay import export, import_archive, read_archive
 from foldlog.runtime import Agent, Registry, Runtime
 
 from tests.runtime.conftest import HeldTool, Place, call, calls, says, when
 from tests.runtime.test_resilience import failing
 
 Script = Callable[..., str]
+V1 = Path(__file__).parents[1] / "histories" / "v1"
 
 
 class OnePrice:
@@ -110,3 +113,36 @@ async def test_costs_are_summed_and_unknown_prices_counted_apart(cheap: Place, s
     assert [row.key for row in await operations.costs("day")] == [today]
     assert await operations.costs("day", "2100-01-01") == []
     assert await operations.costs("day", until="2000-01-01") == []
+
+
+async def test_a_worker_that_is_gone_is_told_with_the_runs_that_were_taken_over_and_those_that_are_left() -> (
+    None
+):
+    log = MemoryLog()
+    lines = (V1 / "takeover.jsonl").read_bytes().splitlines(keepends=True)
+    await import_archive(read_archive(b"".join(lines)), log)
+    (run,) = read_archive(b"".join(lines)).traces
+    async with Runtime.open(log=log) as runtime:
+        assert await runtime.operations.lost_workers() == []  # it was long ago
+        found = {each.worker: each for each in await runtime.operations.lost_workers(within_s=1e12)}
+    (lost,) = (each for each in found.values() if each.taken)
+    (taken,) = lost.taken
+    assert (taken.run_id, taken.takeover.worker) == (run, lost.worker)
+    assert taken.takeover.by != lost.worker
+    assert lost.since == taken.takeover.at - taken.takeover.silent_s
+
+
+async def test_a_run_whose_program_has_ended_is_left_by_it(script: Script) -> None:
+    log, held = MemoryLog(), HeldTool()
+    agent = Agent("helper", model=script(calls(call("wait"))), tools=[held.wait])
+    async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, "first")
+        await held.entered.wait()
+        assert await runtime.operations.lost_workers() == []
+        cut = b"".join([line async for line in export(log, run.run_id)])
+        held.let_go.set()
+    elsewhere = MemoryLog()
+    await import_archive(read_archive(cut), elsewhere)
+    async with Runtime.open(log=elsewhere) as other:
+        (lost,) = await other.operations.lost_workers()
+    assert (lost.left, lost.taken) == ((run.run_id,), ())

@@ -112,9 +112,12 @@ def test_a_claim_that_ends_one_which_held_counts_as_a_takeover():
     family = Family()
     family.begin()
     family.claim(1)
-    assert (row_of(family).driven, row_of(family).takeovers) == (True, 0)
+    assert (row_of(family).driven, row_of(family).takeovers, row_of(family).takeover) == (True, 0, None)
     family.claim(2)
     assert (row_of(family).driven, row_of(family).takeovers) == (True, 1)
+    taken = row_of(family).takeover
+    assert taken is not None
+    assert (taken.worker, taken.by) == (f"worker-{family.salt}-1", f"worker-{family.salt}-2")
     family.commit(Released())
     assert row_of(family).driven is False
     family.claim(3, Parked(reason="manual"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -50,6 +50,7 @@ async def _diff(
     import gc
 
     from ....replay import diff as diff_of
+    from ....replay.ordering.documents import document
     from ..output.terminal import Screen
     from ..traces import load_side
 
@@ -70,7 +71,7 @@ async def _diff(
 
 def _write_page(path: Path, found: Diff, names: tuple[str, str], roots: tuple[str, str]) -> None:
     from ....eventlog.errors import ConfigError
-    from ..output.diff_page import page
+    from ....replay.ordering.diff_page import page
 
     try:
         path.write_text(page(found, names, roots), encoding="utf-8")
@@ -149,63 +150,3 @@ def reasons(found: Diff) -> list[str]:
                 continue
             lines.append(f"  {name}: {shown(left, 200)} → {shown(right, 200)}")
     return lines
-
-
-# --- JSON -------------------------------------------------------------------------------------------------------------
-
-
-def document(found: Diff, roots: tuple[str, str]) -> dict[str, Any]:
-    """Return the comparison as JSON builtins, without the equal rows."""
-    from ....replay.ordering.rule_texts import explain
-
-    equal, total = found.boundaries
-    first = found.comparison.first_difference
-    return {
-        "equal": found.equal,
-        "boundaries_equal": equal,
-        "boundaries": total,
-        "left": {"run": roots[0], "digest": found.left.digest, "boundaries": found.left.size},
-        "right": {"run": roots[1], "digest": found.right.digest, "boundaries": found.right.size},
-        "first_difference": None
-        if first is None
-        else {
-            "level": first.level,
-            "rule": first.rule,
-            "why": first.why,
-            "rule_text": explain(first.rule),
-            "request": [
-                {"part": part.name, "left": part.left, "right": part.right} for part in first.request
-            ],
-            "left": [_boundary(boundary) for boundary in first.left],
-            "right": [_boundary(boundary) for boundary in first.right],
-        },
-        "rows": [
-            {
-                "kind": row.kind,
-                "left": _boundary(row.left),
-                "right": _boundary(row.right),
-                "fields": list(row.fields),
-                "values": {name: list(pair) for name, pair in row.values.items()},
-            }
-            for row in found.rows
-            if row.kind != "same"
-        ],
-    }
-
-
-def _boundary(boundary: Boundary | None) -> dict[str, Any] | None:
-    if boundary is None:
-        return None
-    from ....replay.canonical.canonical import payload_of
-
-    return {
-        "type": boundary.type,
-        "label": boundary.label,
-        "run": boundary.run,
-        "agent_path": boundary.agent_path,
-        "step": boundary.step,
-        "call": boundary.call,
-        "run_id": boundary.run_id,
-        "revisions": list(boundary.revisions),
-        "payload": payload_of(boundary),
-    }

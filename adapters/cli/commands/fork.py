@@ -223,8 +223,9 @@ async def _offer_diff(
         screen.say(("compare with: ", "dim"), settings.command("diff", names=(origin.name, fork_id)))
     if show:
         from ....replay import diff as diff_of
+        from ....replay.ordering.documents import document
         from ..traces import events_in, events_of
-        from .diff import document, tell
+        from .diff import tell
 
         archive = origin.archive
         left = events_in(archive.trace(origin.run), origin.run) if archive is not None else None

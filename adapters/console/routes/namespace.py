@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from starlette.responses import Response
 
 from ....eventlog.schema import commit_schema
 from ....runtime.triggers.schedule import Schedule
@@ -14,7 +15,7 @@ from ..routing import Call, Nothing, Route
 from .looking import apart
 
 if TYPE_CHECKING:
-    from ....replay import Boundary, Diff, Trace
+    from ....replay import Diff, Trace
 
 ROWS_MAX = 500
 
@@ -135,14 +136,35 @@ async def delete_schedule(call: Call[Nothing, Nothing]) -> dict[str, bool]:
 
 async def compare(call: Call[Nothing, Compare]) -> Compared:
     """Compare what two runs did, without ids, times and retries."""
-    from ....replay import canonical, diff
+    from ....replay.ordering.documents import document
 
     asked = call.body
     if not 1 <= asked.limit <= ROWS_MAX or asked.after < 0:
         raise Refused(422, f"limit is from 1 to {ROWS_MAX}, after from 0")
+    found, roots = await _compared(call)
+    told = document(found, roots, after=asked.after, limit=asked.limit)
+    return msgspec.convert(told, Compared)
+
+
+async def compare_page(call: Call[Nothing, Compare]) -> Response:
+    """Download the comparison of two runs as a page of HTML that loads and runs nothing."""
+    from ....replay.ordering.diff_page import page
+
+    found, roots = await _compared(call)
+    name = "comparison.html"
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
+    }
+    return Response(await apart(lambda: page(found, roots, roots)), headers=headers, media_type="text/html")
+
+
+async def _compared(call: Call[Nothing, Compare]) -> tuple[Diff, tuple[str, str]]:
+    from ....replay import canonical, diff
+
+    asked = call.body
     left, right = await _trace(call, asked.a, asked.a_file), await _trace(call, asked.b, asked.b_file)
-    found = await apart(lambda: diff(canonical(left), canonical(right)))
-    return _compared(found, left.root, right.root, asked)
+    return await apart(lambda: diff(canonical(left), canonical(right))), (left.root, right.root)
 
 
 async def _trace(call: Call[Any, Any], run: str, text: str) -> Trace:
@@ -157,58 +179,6 @@ async def _trace(call: Call[Any, Any], run: str, text: str) -> Trace:
     if len(traces) != 1:
         raise Refused(422, f"a file to compare holds one family, not {len(traces)}")
     return next(iter(traces.values()))
-
-
-def _compared(found: Diff, left: str, right: str, asked: Compare) -> Compared:
-    from ....replay.ordering.rule_texts import explain
-
-    equal, total = found.boundaries
-    first = found.comparison.first_difference
-    differing = [row for row in found.rows if row.kind != "same"]
-    page = differing[asked.after : asked.after + asked.limit]
-    more = len(differing) > asked.after + asked.limit
-    return Compared(
-        equal=found.equal,
-        boundaries_equal=equal,
-        boundaries=total,
-        left={"run": left, "digest": found.left.digest, "boundaries": found.left.size},
-        right={"run": right, "digest": found.right.digest, "boundaries": found.right.size},
-        first_difference=None
-        if first is None
-        else {
-            "level": first.level,
-            "rule": first.rule,
-            "rule_text": explain(first.rule),
-            "why": first.why,
-            "revisions": [[list(pair) for pair in side] for side in first.revisions],
-            "left": [_boundary(each) for each in first.left],
-            "right": [_boundary(each) for each in first.right],
-        },
-        rows=[
-            {
-                "kind": row.kind,
-                "left": _boundary(row.left),
-                "right": _boundary(row.right),
-                "fields": list(row.fields),
-                "values": {name: list(pair) for name, pair in row.values.items()},
-            }
-            for row in page
-        ],
-        next=asked.after + asked.limit if more else None,
-    )
-
-
-def _boundary(boundary: Boundary | None) -> dict[str, Any] | None:
-    if boundary is None:
-        return None
-    return {
-        "type": boundary.type,
-        "label": boundary.label,
-        "run": boundary.run,
-        "step": boundary.step,
-        "run_id": boundary.run_id,
-        "revisions": list(boundary.revisions),
-    }
 
 
 async def schema(_: Call[Nothing, Nothing]) -> dict[str, Any]:
@@ -270,6 +240,16 @@ ROUTES = (
         body=Compare,
         answer=Compared,
         cost="heavy",
+        body_bytes_max=64 << 20,
+    ),
+    Route(
+        method="POST",
+        path="/compare/page",
+        role="viewer",
+        endpoint=compare_page,
+        body=Compare,
+        cost="heavy",
+        media="text/html",
         body_bytes_max=64 << 20,
     ),
     Route(method="GET", path="/schema.json", role="viewer", endpoint=schema, answer=dict[str, Any]),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.responses import Response
 
-from ....eventlog.commits import decode
-from ....eventlog.events import TokenUsage
-from ....eventlog.ports import Presence, RegisterKind, Shard, served
-from ....projections.money import plus_cost
+from ....eventlog.ports import Shard
+from ....projections.operating.costs import By, CostSum
 from ....projections.run_list import OPEN, RunRow
+from ....runtime.operating.rows import AgentRow, BreakerRow, LaneRow, LostWorker, SlotRow, WorkerRow
 from ...http.answers import Refused
 from ..routing import Call, Nothing, Route
 from .looking import apart
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ....replay import Watch
 
 WAITING_MAX = 500
+COSTS_DAYS = 30
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 class WaitingRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,54 +36,49 @@ class WaitingRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """Open runs by agent and status, the agents that workers serve, and at most 500 runs that wait, newest first."""
+    """The agents with open runs or workers, and at most 500 runs that wait, newest first."""
 
-    agents: dict[str, dict[str, int]]
-    served: list[str]
+    agents: list[AgentRow]
     waiting: list[WaitingRun]
 
 
-class Registers(msgspec.Struct, frozen=True):
-    """The registers of one kind: each as its last event says."""
+class Lanes(msgspec.Struct, frozen=True):
+    """The lanes with open runs."""
 
-    rows: list[dict[str, Any]]
+    rows: list[LaneRow]
 
 
-class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that drives runs, and the open runs that it has claimed."""
+class Slots(msgspec.Struct, frozen=True):
+    """The slots that somebody holds or waits for."""
 
-    present: Presence
-    runs: list[str]
+    rows: list[SlotRow]
+
+
+class Breakers(msgspec.Struct, frozen=True):
+    """The circuit breakers that have counted failures."""
+
+    rows: list[BreakerRow]
 
 
 class Workers(msgspec.Struct, frozen=True):
-    """The processes that are present."""
+    """The processes that are present, and those that were lost within the last hour or whose runs nobody took over."""
 
     rows: list[WorkerRow]
+    lost: list[LostWorker]
 
 
 class CostsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What costs are grouped by, for runs that were submitted from a time on (default: 30 days ago) and before one."""
+    """What costs are grouped by, from a day on (UTC, `2026-11-24`; default: 30 days ago) and before one."""
 
-    by: Literal["day", "agent", "model", "session", "user"] = "day"
-    since: float | None = msgspec.field(default=None, name="from")
-    until: float | None = msgspec.field(default=None, name="to")
-
-
-class CostGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs of a group: their tokens, their cost as far as prices are known, and how many runs have unknown ones."""
-
-    key: str
-    runs: int = 0
-    usage: TokenUsage = TokenUsage()
-    cost_usd: str | None = "0"
-    unpriced: int = 0
+    by: By = "day"
+    since: str = msgspec.field(default="", name="from")
+    until: str = msgspec.field(default="", name="to")
 
 
-class CostGroups(msgspec.Struct, frozen=True):
+class CostSums(msgspec.Struct, frozen=True):
     """The groups, in the order of their keys."""
 
-    rows: list[CostGroup]
+    rows: list[CostSum]
 
 
 class ProjectionRow(msgspec.Struct, frozen=True):
@@ -108,81 +105,43 @@ class Monitored(msgspec.Struct, frozen=True, kw_only=True):
 
 async def show_queue(call: Call[Nothing, Nothing]) -> Queue:
     """Show who waits for what."""
-    index = await call.door.index()
+    index, operations = await call.door.index(), call.runtime.operations
     rows = [row for status in OPEN for row in await index.runs(WAITING_MAX, status=status)]
-    agents: dict[str, dict[str, int]] = {}
-    for row in rows:
-        of_agent = agents.setdefault(row.agent, dict.fromkeys(OPEN, 0))
-        of_agent[row.status] += 1
-    whys = await call.runtime.operations.why(rows)
+    whys = await operations.why(rows)
     waiting = [WaitingRun(row=row, why=whys[row.run_id]) for row in rows if row.run_id in whys]
-    present = await call.runtime.log.leases.present()
-    return Queue(agents=agents, served=sorted(served(present)), waiting=waiting[:WAITING_MAX])
+    return Queue(agents=await operations.agents(), waiting=waiting[:WAITING_MAX])
 
 
-async def list_lanes(call: Call[Nothing, Nothing]) -> Registers:
+async def list_lanes(call: Call[Nothing, Nothing]) -> Lanes:
     """List the lanes of sessions: who runs, and who waits in which order."""
-    return await _registers(call, "lane")
+    return Lanes(await call.runtime.operations.lanes())
 
 
-async def list_slots(call: Call[Nothing, Nothing]) -> Registers:
+async def list_slots(call: Call[Nothing, Nothing]) -> Slots:
     """List the slots: who holds and who waits."""
-    return await _registers(call, "slots")
+    return Slots(await call.runtime.operations.slots())
 
 
-async def list_breakers(call: Call[Nothing, Nothing]) -> Registers:
+async def list_breakers(call: Call[Nothing, Nothing]) -> Breakers:
     """List the circuit breakers."""
-    return await _registers(call, "breaker")
-
-
-async def _registers(call: Call[Any, Any], kind: RegisterKind) -> Registers:
-    log, rows = call.runtime.log, list[dict[str, Any]]()
-    for shard in range(log.events.shards):
-        async for stored in log.events.heads(shard, kind):
-            commit = decode(stored.data)
-            rows += [{**msgspec.to_builtins(event), "at": commit.at} for event in commit.events]
-    return Registers(rows)
+    return Breakers(await call.runtime.operations.breakers())
 
 
 async def list_workers(call: Call[Nothing, Nothing]) -> Workers:
-    """List the processes that drive runs, and what they hold."""
-    index = await call.door.index()
-    rows: list[WorkerRow] = []
-    for present in await call.runtime.log.leases.present():
-        held = [
-            row.run_id
-            for status in ("running", "paused")
-            for row in await index.runs(WAITING_MAX, worker=present.worker, status=status)
-            if row.driven
-        ]
-        rows.append(WorkerRow(present=present, runs=held))
-    return Workers(rows)
+    """List the processes that drive runs, what they hold, and those that were lost."""
+    operations = call.runtime.operations
+    return Workers(await operations.workers(), await operations.lost_workers())
 
 
-async def group_costs(call: Call[CostsQuery, Nothing]) -> CostGroups:
-    """Sum up tokens and costs of runs by day, agent, model, session or user."""
-    index, query = await call.door.index(), call.query
-    since = query.since if query.since is not None else call.runtime.log.clock.now() - 30 * 86400
-    rows = await index.runs(-1, since=since, until=query.until)
-    return CostGroups(await apart(lambda: _grouped(rows, query.by)))
-
-
-def _grouped(rows: list[RunRow], by: str) -> list[CostGroup]:
-    groups: dict[str, CostGroup] = {}
-    for row in rows:
-        if by == "day":
-            key = datetime.fromtimestamp(row.submitted_at, UTC).strftime("%Y-%m-%d")
-        else:
-            key = getattr(row, by) or ""
-        group = groups.get(key) or CostGroup(key=key)
-        groups[key] = msgspec.structs.replace(
-            group,
-            runs=group.runs + 1,
-            usage=group.usage + row.usage,
-            cost_usd=group.cost_usd if row.cost_usd is None else plus_cost(group.cost_usd, row.cost_usd),
-            unpriced=group.unpriced + (row.cost_usd is None),
-        )
-    return [groups[key] for key in sorted(groups)]
+async def sum_costs(call: Call[CostsQuery, Nothing]) -> CostSums:
+    """Sum up tokens and costs of model calls by day, agent, model, session or user."""
+    query = call.query
+    for day in filter(None, (query.since, query.until)):
+        if not _DAY.fullmatch(day):
+            raise Refused(422, f"write a day as 2026-03-01, not {day!r:.40}")
+    ago = datetime.fromtimestamp(call.runtime.log.clock.now() - COSTS_DAYS * 86400, UTC)
+    since = query.since or f"{ago:%Y-%m-%d}"
+    return CostSums(await call.runtime.operations.costs(query.by, since, query.until))
 
 
 async def check_order(call: Call[MonitorQuery, Nothing]) -> Monitored:
@@ -266,11 +225,11 @@ def _get(path: str, endpoint: Any, answer: Any, **more: Any) -> Route:
 
 ROUTES = (
     _get("/queue", show_queue, Queue),
-    _get("/lanes", list_lanes, Registers),
-    _get("/slots", list_slots, Registers),
-    _get("/breakers", list_breakers, Registers),
+    _get("/lanes", list_lanes, Lanes),
+    _get("/slots", list_slots, Slots),
+    _get("/breakers", list_breakers, Breakers),
     _get("/workers", list_workers, Workers),
-    _get("/costs", group_costs, CostGroups, query=CostsQuery, cost="heavy"),
+    _get("/costs", sum_costs, CostSums, query=CostsQuery, cost="heavy"),
     _get("/monitor", check_order, Monitored, query=MonitorQuery, cost="heavy"),
     _get("/doctor", doctor, list[dict[str, Any]], cost="heavy"),
     _get("/projections", list_projections, list[ProjectionRow]),

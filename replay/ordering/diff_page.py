@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ....replay import Boundary, Diff, Row
+    from ..canonical.canonical import Boundary
+    from .alignment import Diff, Row
 
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
@@ -86,7 +87,7 @@ def _lines(found: Diff, names: tuple[str, str], roots: tuple[str, str]) -> Itera
 
 
 def _first(found: Diff) -> Iterator[str]:
-    from ....replay.ordering.rule_texts import explain
+    from .rule_texts import explain
 
     first = found.comparison.first_difference
     if first is None:
@@ -126,7 +127,7 @@ def _cell(boundary: Boundary | None, differing: dict[str, Any], *, whole: bool) 
         )
         parts.append(f"<dl>{fields}</dl>")
     if differing or whole:
-        from ....replay.canonical.canonical import payload_of
+        from ..canonical.canonical import payload_of
 
         payload = json.dumps(payload_of(boundary), indent=2, ensure_ascii=False)
         parts.append(f"<details><summary>all fields</summary><pre>{_cut(payload)}</pre></details>")
