@@ -142,7 +142,7 @@ class Wire:
         self._closed = False
         self._trouble = ""
         self._attempts = 0
-        self._lost_at = 0.0
+        self._lost_at: float | None = None
         self._denials: dict[bytes, str] = {}
         self._dispensable: dict[bytes, str] = {}
         self._forgone: set[str] = set()
@@ -454,7 +454,7 @@ class Wire:
             call.fail(Unanswered(why))
 
     async def _disconnected(self) -> None:
-        if self._up.is_set() and not self._closed:
+        if self._inbox and self._lost_at is None and not self._closed:
             cause = f" ({self._trouble})" if self._trouble else ""
             _log.warning(
                 "NATS lost: the connection to the server at %s broke%s; reconnecting", self.url, cause
@@ -473,10 +473,11 @@ class Wire:
         self._trouble = ""
         self._unheard = None
         self._attempts = 0
-        if not self._up.is_set():
+        if self._lost_at is not None:
             server = self._link.connected_url
             where = self.url if server is None else f"{server.hostname}:{server.port}"
             _log.warning("NATS back: connected to %s after %.1f s", where, self.now() - self._lost_at)
+            self._lost_at = None
         self._up.set()
         self._tell(self.on_up)
 

@@ -1,10 +1,12 @@
-"""On uvloop, which the command line uses, a socket that broke is a lost connection, too, and nothing else."""
+"""A socket that broke is a lost connection, also on uvloop, which the command line uses; its log says so once."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import re
+import time
 from typing import Any
 
 import pytest
@@ -45,3 +47,25 @@ def test_a_broken_socket_fails_no_draft_and_is_told_in_one_line(caplog: pytest.L
     told = [record.getMessage() for record in caplog.records]
     assert [line.partition(":")[0] for line in told] == ["NATS lost", "NATS back"] * 3
     assert all("reconnecting" in line for line in told[::2])
+
+
+async def asked_before_the_loss_is_told() -> float:
+    async with EphemeralServer() as server, JetStreamLog.open(server.url, shards=1) as log:
+        began_at = time.monotonic()
+        socket_of(log).abort()
+        while log._wire.is_up:
+            await asyncio.sleep(0)
+        await log._wire.until_up()
+        return time.monotonic() - began_at
+
+
+def test_a_request_that_meets_a_lost_connection_first_does_not_hide_when_it_was_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO):
+        took_s = uvloop.run(asked_before_the_loss_is_told())
+    lost, back = [record.getMessage() for record in caplog.records]
+    assert lost.startswith("NATS lost")
+    said = re.fullmatch(r"NATS back: connected to \S+ after ([\d.]+) s", back)
+    assert said is not None
+    assert float(said[1]) <= took_s + 0.1  # it is rounded
