@@ -45,26 +45,32 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     `losses` are positions that are missing and not known to have been removed; `accepted` are losses that an operator
     has accepted. `missing` are runs without any commit that a seal, a key, a session, a wake-up or a parent still
-    names. `positions` is the number of positions checked, `sealed` the last sealed position of each shard.
+    names, `damaged` runs that lack some of their commits, each with what is wrong. `positions` is the number of
+    positions checked, `sealed` the last sealed position of each shard.
     """
 
     losses: tuple[Loss, ...] = ()
     accepted: tuple[Loss, ...] = ()
     missing: tuple[MissingRun, ...] = ()
+    damaged: dict[str, str] = {}
     positions: int = 0
     sealed: tuple[int, ...] = ()
 
     def lines(self) -> list[str]:
         """Return the losses as lines of text."""
-        return [*map(str, self.losses), *self.missing_line()]
+        return [*map(str, self.losses), *self.run_lines()]
 
-    def missing_line(self) -> list[str]:
-        """Return the missing runs as one line of text; no line if there are none."""
-        if not self.missing:
-            return []
-        named = ", ".join(f"{each.run} (in {each.known_by})" for each in self.missing[:RUNS_NAMED_MAX])
-        more = len(self.missing) - RUNS_NAMED_MAX
-        return [f"runs completely missing: {named}" + (f" and {more} more" if more > 0 else "")]
+    def run_lines(self) -> list[str]:
+        """Return the missing runs and the damaged ones as a line of text each; no line if there are none."""
+        missing = [f"{each.run} (in {each.known_by})" for each in self.missing]
+        damaged = [f"{run} ({problem})" for run, problem in self.damaged.items()]
+        told = [("runs completely missing", missing), ("runs that lack commits", damaged)]
+        return [_some(what, runs) for what, runs in told if runs]
+
+
+def _some(what: str, runs: list[str]) -> str:
+    more = len(runs) - RUNS_NAMED_MAX
+    return f"{what}: {', '.join(runs[:RUNS_NAMED_MAX])}" + (f" and {more} more" if more > 0 else "")
 
 
 @runtime_checkable

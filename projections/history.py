@@ -54,10 +54,15 @@ class PastTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(msgspec.Struct, frozen=True):
-    """The turns of a conversation, oldest first. `purged`: ids of turns that are no longer in the log."""
+    """The turns of a conversation, oldest first.
+
+    `purged`: ids of turns that are no longer in the log. `damaged`: those among the turns asked for whose commits are
+    missing or altered, so that they are left out.
+    """
 
     turns: tuple[PastTurn, ...] = ()
     purged: tuple[str, ...] = ()
+    damaged: tuple[str, ...] = ()
 
     def raw_items(self) -> tuple[Message, ...]:
         """Return every message unchanged."""

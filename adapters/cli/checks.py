@@ -26,7 +26,10 @@ from .servers import address_of
 from .settings import Settings
 
 FREE_BYTES_MIN = 256 * 1024 * 1024
-RESTORE = "restore a backup of the log, or continue without the lost data: foldlog events verify --all --accept-loss"
+RESTORE = (
+    "restore a backup of the log, or continue without the lost data: foldlog events verify --all --accept-loss; what "
+    "is left of a run that lacks commits is erased by foldlog runs delete RUN"
+)
 _PACKAGES = ("foldlog", "nats-py", "openai", "mcp", "msgspec", "pydantic")
 _STREAM_NOT_FOUND = 10059
 # The settings that a shard's stream must have; all others are up to its operator.

@@ -55,7 +55,8 @@ async def run_named(runtime: Runtime, text: str) -> str:
             raise RunNotFound(told) from None
         raise RunNotFound(
             f"no run in namespace {runtime.log.namespace!r} has the id, prefix or suffix {text!r}"
-            f"{_too_short(text)}; `foldlog runs list` shows all runs"
+            f"{_too_short(text)}; `foldlog runs list` shows all runs, and `foldlog events verify --all` names those "
+            "that were purged by hand"
         ) from None
 
 

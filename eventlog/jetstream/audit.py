@@ -9,17 +9,19 @@ another stream.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncIterator
 from typing import get_args
 
 import msgspec
 
-from ..commits import decode, digest_of_bytes, is_intact
+from ..commits import ORIGIN, Head, before, decode, digest_of_bytes, is_intact, verify_envelope
+from ..errors import LogCorrupted, RunGone
 from ..events import Buried
 from ..losses import Audit, Loss, MissingRun
 from ..offload import references
-from ..ports import RegisterKind
+from ..ports import RegisterKind, Shard, Stored
 from .known_losses import known_losses
 from .layout import SHARDS_KEY, Layout
 from .removals import Removed, removed
@@ -121,6 +123,10 @@ class _Auditor:
         await self._audit_artifacts()
         sealed = [await self._audit_shard(shard) for shard in range(self._shards)]
         self._check_references()
+        damaged: dict[str, str] = {}
+        for shard in dict.fromkeys(loss.shard for loss in [*self._losses, *self._accepted]):
+            if shard is not None:
+                damaged |= await self._damaged(shard)
         missing = [
             MissingRun(run=run, known_by=by)
             for run, by in self._named.items()
@@ -130,6 +136,7 @@ class _Auditor:
             losses=tuple(_joined(self._losses)),
             accepted=tuple(self._accepted),
             missing=tuple(missing) if self._losses or self._accepted else (),
+            damaged=damaged,
             positions=self._positions,
             sealed=tuple(sealed),
         )
@@ -225,6 +232,26 @@ class _Auditor:
         elif kind in _KNOWN_BY:
             for run in _NAMED.findall(message.data.rpartition(_BEHIND_EVENTS)[0]):
                 self._named.setdefault(run.decode(), _KNOWN_BY[kind])
+
+    async def _damaged(self, shard: int) -> dict[str, str]:
+        """Return the runs of a shard whose commits are not all there, with what is wrong. An end is not missed."""
+        heads, found = dict[str, Head](), dict[str, str]()
+        stream = self._layout.shard(shard)
+        if await self._last(stream) is None:
+            return found
+        async for message in read_stream(self._wire, stream, self._layout.selected(Shard(shard))):
+            subject = self._layout.parse(shard, message.subject)
+            run = subject.id
+            stored = Stored(subject, message.position, message.data)
+            try:
+                _, heads[run] = verify_envelope(stored, heads.get(run, ORIGIN))
+            except RunGone:
+                found.pop(run, None)
+            except LogCorrupted as error:
+                found.setdefault(run, f"from revision {error.revision}: {error.expected}")
+                with contextlib.suppress(LogCorrupted, RunGone):
+                    _, heads[run] = verify_envelope(stored, before(stored))
+        return {run: problem for run, problem in found.items() if run not in self._buried}
 
     def _name_sealed(self, seals: list[Seal], first: int, last: int) -> None:
         """Note the runs named by all seals that overlap these positions."""

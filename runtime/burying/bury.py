@@ -59,7 +59,8 @@ class Erased(msgspec.Struct, frozen=True, kw_only=True):
     """The burial of a family, as a receipt lists it. Times are Unix seconds, digests SHA-256 (hex).
 
     `runs` has the digest of the last commit of each run, `digest` is that of the family. `before`: it was buried
-    already, so that only the tombstone is known. `user` and `session` are those of the root.
+    already, so that only the tombstone is known. `user` and `session` are those of the root. `damaged` says of runs
+    what was wrong with their logs, of which only what was left could be erased.
     """
 
     run_id: str
@@ -75,6 +76,7 @@ class Erased(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     session: str | None = None
     before: bool = False
+    damaged: dict[str, str] = {}
 
 
 def root_of(run: Subject) -> Subject:
@@ -82,28 +84,33 @@ def root_of(run: Subject) -> Subject:
     return run_subject(run.shard, run.root, run.root)
 
 
-async def check_buriable(log: Log, root: Subject) -> FamilyFacts:
+async def check_buriable(log: Log, root: Subject, *, damaged: bool = False) -> FamilyFacts:
     """Return the family of a root whose runs are all over.
 
-    Raises `RunOpen`, `RunGone`, `RunNotFound`, and `ConfigError` for a run below another.
+    Raises `RunOpen`, `RunGone`, `RunNotFound`, `ConfigError` for a run below another, and `LogCorrupted` unless
+    `damaged`.
     """
     if root.id != root.root:
         raise ConfigError(
             f"run {root.id} is below run {root.root}: a family is erased as a whole, by its root"
         )
-    family = await read_family(log, root)
+    family = await read_family(log, root, damaged=damaged)
     if root.id not in family.rows:
         raise RunNotFound(f"there is no run {root.id!r} in namespace {log.namespace!r}")
     for run in family.open:
-        raise RunOpen(run)
+        if run not in family.damaged:  # else nobody can drive it to its end, or cancel it
+            raise RunOpen(run)
     return family
 
 
-async def bury(log: Log, root: Subject, order: Order, keep: Keep | None = None) -> Erased:
+async def bury(
+    log: Log, root: Subject, order: Order, keep: Keep | None = None, *, damaged: bool = False
+) -> Erased:
     """Erase the family of a root run that is over; with `keep`, after its copy is stored. Idempotent.
 
-    Raises `RunOpen`, `RunNotFound`, `ConfigError` for a run that is not a root, `LogCorrupted`, `LogUnavailable`, and
-    the errors of `keep`, before anything is erased.
+    `damaged`: also if its log is, as far as it is there. Raises `RunOpen`, `RunNotFound`, `ConfigError` for a run that
+    is not a root, `LogCorrupted` unless `damaged`, `LogUnavailable`, and the errors of `keep`, before anything is
+    erased.
     """
     check_text("the reason", order.reason)
     check_text("the name of the author", order.by)
@@ -111,7 +118,7 @@ async def bury(log: Log, root: Subject, order: Order, keep: Keep | None = None) 
         if attempt:
             await log.clock.sleep(STALE_READ_S)
         try:
-            family = await check_buriable(log, root)
+            family = await check_buriable(log, root, damaged=damaged)
         except RunGone:
             return await _completed(log, root)
         except LogCorrupted:
@@ -175,6 +182,7 @@ async def _marked(log: Log, family: FamilyFacts, order: Order, url: str) -> Eras
         artifacts=family.artifacts,
         user=row.user,
         session=row.session,
+        damaged=family.damaged,
     )
 
 

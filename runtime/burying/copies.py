@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from ...eventlog.commits import decode
-from ...eventlog.errors import FoldlogError, RunNotFound
+from ...eventlog.errors import FoldlogError, LogCorrupted, RunNotFound
 from ...eventlog.events import MemoryHydrated
 from ...eventlog.names import run_subject
 from ...eventlog.offload import restore
@@ -38,12 +38,12 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def texts_of(log: Log, row: RunRow) -> frozenset[str]:
-    """Return what was said in a run that is over: its messages but those of the system."""
+    """Return what was said in a run that is over: its messages but those of the system; nothing if it is damaged."""
     if not row.over:
         return frozenset()
     try:
         turn = await read_turn(log, run_subject(row.shard, row.root_id, row.run_id))
-    except RunNotFound:
+    except (RunNotFound, LogCorrupted):
         return frozenset()
     said = turn.messages if turn is not None else ()
     return frozenset(message.content for message in said if message.role != "system" and message.content)

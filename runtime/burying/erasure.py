@@ -9,15 +9,17 @@ from typing import Any
 import msgspec
 
 from ...eventlog.clock import Clock
-from ...eventlog.errors import ConfigError, RunGone, RunOpen
+from ...eventlog.errors import ConfigError, LogCorrupted, RunGone, RunOpen
 from ...eventlog.names import run_subject
-from ...eventlog.ports import Log
+from ...eventlog.ports import Log, Subject
 from ...projections.projector import RunIndex
 from ...projections.run_list import RunRow
+from ..journal.lanes import drop_purged_head
 from ..ports.archives import ArchiveStore
 from ..ports.knowledge import KnowledgeStore
 from .bury import Erased, Order, bury, check_buriable
 from .copies import Copy, CopyFinder
+from .family import FamilyFacts
 from .lanes import trim_lane
 
 _RUNS = ("fork", "retry", "memory")
@@ -106,7 +108,8 @@ class Eraser:
     ) -> Receipt:
         """Erase the selected families and return the receipt; those that are open are left alone, and named.
 
-        Raises `RunOpen`, `RunNotFound` and `ConfigError` for runs given by their ids, before anything is erased;
+        A run given by its id is erased also if its log is damaged, and if no list can be read because of that. Raises
+        `RunOpen`, `RunNotFound` and `ConfigError` for runs given by their ids, before anything is erased;
         `LogUnavailable`, `LogCorrupted`.
         """
         if not selection.asked:
@@ -115,18 +118,44 @@ class Eraser:
             )
         if self._archive is not None and not dry_run:
             await self._archive.check()
+        damaged = await self._erase_damaged(selection.run_ids, dry_run=dry_run)
+        if damaged and dry_run:  # there is no list while they are there
+            return self._receipt(selection, damaged, dry_run=True)
         rows = await self._selected(selection)
         copies = await self._copies(rows, rows)
         if with_copies:
             rows, copies = await self._with_copies(rows, copies)
-        is_open = [row.run_id for row in rows.values() if not await self._is_over(row)]
+        is_named = bool(selection.run_ids)
+        is_open = [row.run_id for row in rows.values() if not await self._is_over(row, damaged=is_named)]
         going = [row for row in rows.values() if row.run_id not in is_open]
-        erased = [_would_be(row) for row in going] if dry_run else [await self._erase(row) for row in going]
+        done = {each.run_id: each for each in damaged}
+        erased = [
+            done.get(row.run_id)
+            or (_would_be(row) if dry_run else await self._erase(_subject(row), damaged=is_named))
+            for row in going
+        ]
         if not dry_run:
             for lane in dict.fromkeys(row.lane for row in going if row.lane is not None):
+                while await drop_purged_head(self._log, lane):  # a damaged run was open
+                    pass
                 await trim_lane(self._log, lane)
             await self._index.catch_up()
         gone = {each.run_id for each in erased}
+        told = [
+            msgspec.structs.replace(copy, erased=await self._copy_erased(copy, gone, dry_run))
+            for copy in copies
+        ]
+        return self._receipt(selection, erased, is_open, told, dry_run=dry_run)
+
+    def _receipt(
+        self,
+        selection: Selection,
+        erased: Sequence[Erased],
+        is_open: Sequence[str] = (),
+        copies: Sequence[Copy] = (),
+        *,
+        dry_run: bool,
+    ) -> Receipt:
         return Receipt(
             namespace=self._log.namespace,
             at=self._log.clock.now(),
@@ -136,20 +165,45 @@ class Eraser:
             dry_run=dry_run,
             erased=tuple(erased),
             open=tuple(is_open),
-            copies=tuple(
-                [
-                    msgspec.structs.replace(copy, erased=await self._copy_erased(copy, gone, dry_run))
-                    for copy in copies
-                ]
-            ),
+            copies=tuple(copies),
         )
+
+    async def _erase_damaged(self, runs: Sequence[str], *, dry_run: bool) -> list[Erased]:
+        """Erase those of these runs whose logs are damaged, if that is why there is no list; else nothing.
+
+        Their copies are not looked for: what they said cannot be read. Raises `LogCorrupted` if others are damaged.
+        """
+        try:
+            await self._index.catch_up()
+        except LogCorrupted:
+            erased: list[Erased] = []
+            for run in runs:
+                for shard in range(self._log.events.shards):
+                    found = await self._log.events.find(shard, run)
+                    family = await self._damaged_family(found) if found is not None else None
+                    if family is not None and dry_run:
+                        erased.append(_would_be(family.rows[run]))
+                    elif family is not None:
+                        erased.append(await self._erase(family.root, damaged=True))
+            if not erased:
+                raise
+            return erased
+        return []
+
+    async def _damaged_family(self, run: Subject) -> FamilyFacts | None:
+        """Return the family of a root, if it is not erased and its log is damaged."""
+        try:
+            family = await check_buriable(self._log, run, damaged=True)
+        except RunGone:
+            return None
+        return family if family.damaged else None
 
     async def _selected(self, selection: Selection) -> dict[str, RunRow]:
         if selection.run_ids:
             named = [await self._index.run(run) for run in selection.run_ids]
             for row in named:
                 if not row.buried:
-                    await check_buriable(self._log, run_subject(row.shard, row.root_id, row.run_id))
+                    await check_buriable(self._log, _subject(row), damaged=True)
         else:
             named = await self._index.runs(
                 user=selection.user, session=selection.session, agent=selection.agent, limit=-1
@@ -180,23 +234,22 @@ class Eraser:
             todo = await self._copies(more, every)
             copies = [*copies, *todo]
 
-    async def _is_over(self, row: RunRow) -> bool:
+    async def _is_over(self, row: RunRow, *, damaged: bool) -> bool:
         if row.buried:
             return True
         try:
-            await check_buriable(self._log, run_subject(row.shard, row.root_id, row.run_id))
+            await check_buriable(self._log, _subject(row), damaged=damaged)
         except RunOpen:
             return False
         except RunGone:
             return True
         return True
 
-    async def _erase(self, row: RunRow) -> Erased:
+    async def _erase(self, root: Subject, *, damaged: bool) -> Erased:
         self._pace.begin()
         keep = functools.partial(self._archive.keep, self._log) if self._archive is not None else None
-        root = run_subject(row.shard, row.root_id, row.run_id)
         try:
-            return await bury(self._log, root, self._order, keep)
+            return await bury(self._log, root, self._order, keep, damaged=damaged)
         finally:
             await self._pace.rest()
 
@@ -207,6 +260,10 @@ class Eraser:
             return False
         store = self._archive
         return store is not None and await store.delete(copy.at)
+
+
+def _subject(row: RunRow) -> Subject:
+    return run_subject(row.shard, row.root_id, row.run_id)
 
 
 def _is_old(row: RunRow, before: float | None) -> bool:

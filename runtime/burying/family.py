@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ...eventlog.commits import Chain, Head, Recorded, buried_by, head_of
+from ...eventlog.commits import ORIGIN, Head, Recorded, before, buried_by, head_of, verify
+from ...eventlog.errors import LogCorrupted
 from ...eventlog.events import Buried, Submitted
 from ...eventlog.names import key_subject, shard_in
 from ...eventlog.offload import references
@@ -25,7 +26,10 @@ _TEXTS = (
 
 
 class FamilyFacts(msgspec.Struct, kw_only=True):
-    """The runs of a family by their ids, with their rows and heads; `artifacts` are those that events offloaded."""
+    """The runs of a family by their ids, with their rows and heads; `artifacts` are those that events offloaded.
+
+    `damaged` are the runs whose logs cannot be verified, each with what is wrong.
+    """
 
     root: Subject
     rows: dict[str, RunRow] = {}
@@ -33,6 +37,7 @@ class FamilyFacts(msgspec.Struct, kw_only=True):
     submitted: Submitted | None = None
     commits: int = 0
     artifacts: list[str] = []
+    damaged: dict[str, str] = {}
 
     @property
     def open(self) -> list[str]:
@@ -66,13 +71,24 @@ class FamilyFacts(msgspec.Struct, kw_only=True):
         return key_subject(key, shards) if key else None
 
 
-async def read_family(log: Log, root: Subject) -> FamilyFacts:
-    """Read a family that is not buried. Raises `LogCorrupted`, and `RunGone` if it is."""
-    facts, chain, runs = FamilyFacts(root=root), Chain(), RunList()
+async def read_family(log: Log, root: Subject, *, damaged: bool = False) -> FamilyFacts:
+    """Read a family that is not buried. Raises `LogCorrupted` unless `damaged`, and `RunGone` if it is buried."""
+    facts, runs = FamilyFacts(root=root), RunList()
     artifacts: dict[str, None] = {}
     async for stored in log.events.read(Family(root.shard, root.root)):
-        recorded = chain.verify(stored)
-        run = recorded.commit.run
+        run = stored.subject.id
+        known = facts.heads.get(run, ORIGIN)
+        try:
+            recorded = verify(stored, known)
+        except LogCorrupted as error:
+            if not damaged:
+                raise
+            facts.damaged.setdefault(run, error.expected)
+            try:
+                recorded = verify(stored, before(stored))
+            except LogCorrupted:  # only its position is known
+                facts.heads[run] = msgspec.structs.replace(known, position=stored.position)
+                continue
         facts.rows[run] = runs.evolve(facts.rows.get(run), recorded)
         facts.heads[run] = head_of(recorded)
         facts.commits += 1

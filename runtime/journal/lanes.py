@@ -5,8 +5,9 @@ stores the run, and leaves it in the batch of its terminal, which also wakes the
 without its place in the queue, nor a place without its run, unless that run was purged.
 
 Only the head may be claimed. A read of the queue may be stale, so the wake-up of a run carries the lane revision that
-made it the head (`lane_cause`): an older read decides nothing (W10). A purged run would block its lane for ever, so a
-process that finds one at the head removes it, after looking long enough to rule out a stale read.
+made it the head (`lane_cause`): an older read decides nothing (W10). A purged run would block its lane for ever, and so
+would one that is over, if a stranger removed the lane's last commit. A process that finds one at the head removes it,
+after looking long enough to rule out a stale read.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from ...eventlog.commits import Head, Recorded, before, head_of, verify
+from ...eventlog.commits import Head, Recorded, before, decode, head_of, verify
 from ...eventlog.errors import AppendUnsure, Conflict
-from ...eventlog.events import LaneEntry, LaneUpdated
+from ...eventlog.events import Buried, LaneEntry, LaneUpdated, is_terminal
 from ...eventlog.names import lane_subject, run_subject
 from ...eventlog.ports import CommitWrite, Log, Subject, Wakeup, WakeWrite, Write
 from .outages import STALE_READ_S
@@ -71,20 +72,41 @@ async def purged(log: Log, runs: Sequence[Subject]) -> list[Subject]:
 
 
 async def drop_purged_head(log: Log, lane: str) -> bool:
-    """Remove a purged run from the head of its lane, and wake the next; return whether the lane has changed.
+    """Remove a run that is purged or over from the head of its lane, and wake the next; return whether it has changed.
 
-    A run joins its lane in the batch that stores it, so a run that is not in the log was purged.
+    A run joins its lane in the batch that stores it, so a run that is not in the log was purged; and leaves it in the
+    batch that ends it, so if it is over, either the read of the lane was stale or that commit of the lane is lost.
     """
     subject, head, queue = await read_lane(log, lane)
-    if not queue or not await purged(log, [run_subject(subject.shard, queue[0].run, queue[0].run)]):
+    if not queue:
         return False
     first, *after = queue
-    event = LaneUpdated(queue=after, purged=[first.run])
+    run = run_subject(subject.shard, first.run, first.run)
+    if is_over := await _is_over(log, run):
+        await log.clock.sleep(STALE_READ_S)
+        if (await read_lane(log, lane))[1] != head:
+            return True
+    elif not await purged(log, [run]):
+        return False
+    event = LaneUpdated(queue=after, purged=[] if is_over else [first.run])
     wakes = [WakeWrite(_wakeup_of(after[0], subject.shard, head.rev + 1))] if after else []
     with contextlib.suppress(Conflict, AppendUnsure):  # another writer has changed it: it is read again
         await log.events.append(register_write(log, subject, head, event), *wakes)
-        logger.warning("run %s was purged while it was open: it was removed from lane %r", first.run, lane)
+        why = "is over, and its end is missing in the lane" if is_over else "was purged while it was open"
+        logger.warning("run %s %s: it was removed from lane %r", first.run, why, lane)
     return True
+
+
+async def _is_over(log: Log, run: Subject) -> bool:
+    """Return whether the run's last commit ends it, or is its tombstone. May be stale: an end stays true."""
+    last = await log.events.head(run)
+    if last is None:
+        return False
+    try:
+        events = decode(last.data).events
+    except ValueError:  # reported to readers of the run
+        return False
+    return any(is_terminal(event) or isinstance(event, Buried) for event in events)
 
 
 def _wakeup_of(entry: LaneEntry, shard: int, lane_revision: int) -> Wakeup:

@@ -13,7 +13,15 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ...eventlog.commits import ORIGIN, Chain, Head, head_of
-from ...eventlog.errors import AppendUnsure, ConfigError, Conflict, LogUnavailable, RunGone, SessionBusy
+from ...eventlog.errors import (
+    AppendUnsure,
+    ConfigError,
+    Conflict,
+    LogCorrupted,
+    LogUnavailable,
+    RunGone,
+    SessionBusy,
+)
 from ...eventlog.events import NOBODY, Actor, LaneEntry, LaneUpdated
 from ...eventlog.names import lane_subject, run_subject
 from ...eventlog.ports import CommitWrite, Log, Subject
@@ -40,15 +48,17 @@ async def session_history(
     """Return the last `turns_max` wanted turns of finished runs in a lane of the session, oldest first; null: all.
 
     `before` is a run of the session that may run now: reads are repeated until all runs before it are visible. Purged
-    runs are listed, and noted in the lane. Raises `LogCorrupted`, `LogUnavailable`.
+    runs are listed, and noted in the lane; damaged ones are listed, and passed over with a warning, as one damaged run
+    must not end its session. Raises `LogCorrupted` for the lane itself, `LogUnavailable`.
     """
     check_text("a session", session)
     subject = lane_subject(lane_of(session, lane_name), log.events.shards)
     for _ in range(REFUSALS_MAX):
         lane = await _read_lane(log, subject)
         if before is None or lane.shows(before):
+            lane.damaged = {}
             turns = await _last_turns(log, lane, turns_max, wanted, but=before)
-            return History(tuple(turns), tuple(lane.purged))
+            return History(tuple(turns), tuple(lane.purged), tuple(lane.damaged))
         await log.clock.sleep(STALE_READ_S)
     raise LogUnavailable(f"run {before} is not visible at the head of its lane; try again")
 
@@ -155,7 +165,7 @@ async def _last_turns(
             if await log.events.head(subject) is None:
                 missing.append(subject)
                 continue
-            turn = await read_turn(log, subject)
+            turn = await _turn_in(log, lane, subject)
             if turn is not None and wanted(turn):
                 turns.append(turn)
         missing_for_good = [run.id for run in await purged(log, missing)]
@@ -169,6 +179,18 @@ async def _last_turns(
             return turns[::-1]
 
 
+async def _turn_in(log: Log, lane: _Lane, run: Subject) -> PastTurn | None:
+    """Return a finished run as a turn; null also for a damaged one, if the lane's reader collects those."""
+    try:
+        return await read_turn(log, run)
+    except LogCorrupted as error:
+        if lane.damaged is None:
+            raise
+        lane.damaged[run.id] = None
+        logger.warning("a run is left out of the history of its session: %s", error)
+        return None
+
+
 async def _read_run(log: Log, run: Subject) -> TurnState:
     state, chain = TurnState(), Chain()
     async for stored in log.events.read(run):
@@ -177,7 +199,10 @@ async def _read_run(log: Log, run: Subject) -> TurnState:
 
 
 class _Lane(msgspec.Struct, kw_only=True):
-    """The whole history of a lane: all runs that ever joined it, the queue (head first), and the drops by append id."""
+    """The whole history of a lane: all runs that ever joined it, the queue (head first), and the drops by append id.
+
+    `damaged` collects the runs that cannot be read; null: one is an error.
+    """
 
     subject: Subject
     head: Head = ORIGIN
@@ -186,6 +211,7 @@ class _Lane(msgspec.Struct, kw_only=True):
     dropped: set[str] = set()
     purged: dict[str, None] = {}
     drops: dict[str, int] = {}
+    damaged: dict[str, None] | None = None
 
     @property
     def queue(self) -> list[str]:

@@ -54,7 +54,7 @@ async def _doctor(  # noqa: C901 - one finding after the other
 ) -> int:
     import dataclasses
 
-    from ....eventlog.errors import LogUnavailable
+    from ....eventlog.errors import LogCorrupted, LogUnavailable
     from ..checks import Check, all_checks
     from ..fleet import Fleet
     from ..output.records import show_logs
@@ -79,6 +79,9 @@ async def _doctor(  # noqa: C901 - one finding after the other
             fleet = await Fleet.of(settings)
         except LogUnavailable as error:  # such as during an election
             note(Check(name="worker", state="wrong", detail=str(error), remedy="try again"))
+        except LogCorrupted as error:
+            detail = f"no list of runs can be read: {error}"
+            note(Check(name="runs", state="wrong", detail=detail, remedy=f"foldlog runs delete {error.run}"))
         for check in fleet.checks() if fleet is not None else ():
             note(check)
     async for check in _of_cluster(settings, monitors):

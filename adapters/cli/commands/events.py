@@ -201,6 +201,7 @@ class _Verdict(NamedTuple):
             "losses": msgspec.to_builtins(self.audit.losses),
             "accepted_losses": msgspec.to_builtins(self.audit.accepted),
             "missing_runs": msgspec.to_builtins(self.audit.missing),
+            "damaged_runs": self.audit.damaged,
             "damage": self.damage,
             "whole": self.whole,
         }
@@ -214,7 +215,7 @@ class _Verdict(NamedTuple):
             screen.tell(("lost: ", "red"), str(loss))
         for loss in self.audit.accepted:
             screen.tell(("lost, and accepted: ", "yellow"), str(loss))
-        for line in self.audit.missing_line():
+        for line in self.audit.run_lines():
             screen.tell((line, "red"))
         if self.damage is not None:
             screen.tell(("damaged: ", "red"), self.damage)

@@ -56,7 +56,8 @@ async def _show(settings: Settings, session: str, lane: str | None, *, json: boo
         history = await runtime.history(session, lane)
     if json:
         tokens = history.estimate_tokens()
-        screen.json({"turns": msgspec.to_builtins(history.turns), "tokens_estimated": tokens})
+        turns = msgspec.to_builtins(history.turns)
+        screen.json({"turns": turns, "tokens_estimated": tokens, "damaged": history.damaged})
     else:
         for turn in history.turns:
             _tell(screen, turn)
