@@ -180,14 +180,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 
 class SimulatedClock:
-    """`foldlog.eventlog.Clock` over the running loop's time, with ids that count up."""
+    """`foldlog.eventlog.Clock` over the running loop's time, with ids that count up.
+
+    `begins_at` is the Unix time of its beginning, which a scenario may set before anything runs.
+    """
+
+    begins_at = EPOCH_S
 
     def __init__(self) -> None:
         self._ids = 0
 
     def now(self) -> float:
         """Return the simulated Unix time."""
-        return EPOCH_S + self.monotonic()
+        return self.begins_at + self.monotonic()
 
     def monotonic(self) -> float:
         """Return the seconds since the beginning."""

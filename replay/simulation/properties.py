@@ -78,7 +78,7 @@ from ..ordering.monitor import check_trace
 from ..traces.trace import trace_of
 from .burying import UNREADABLE
 from .flows import UNNOTICED
-from .timed import EVERY_S, decisions
+from .timed import decisions, local_times, times_between
 from .world import CallerReply, World
 
 _LOOKED_AT = ("wire", "remit")
@@ -314,26 +314,37 @@ def _misfits(world: World) -> Iterator[str]:
 
 def _schedules(world: World, *, ended: bool) -> Iterator[str]:
     """Check W37 to W40: a time of a schedule starts one run at most, and none is passed over without a word."""
-    runs: dict[float, set[str]] = {}
-    commits: list[ScheduleUpdated] = []
+    runs: dict[tuple[str, float], set[str]] = {}
+    commits: dict[str, list[ScheduleUpdated]] = {}
     for _, commit in world.commits():
         first = commit.events[0]
         if isinstance(first, ScheduleUpdated):
-            commits.append(first)
+            commits.setdefault(first.name, []).append(first)
         elif isinstance(first, Submitted) and first.trigger is not None and first.trigger.due_at is not None:
-            runs.setdefault(first.trigger.due_at, set()).add(commit.run)
-    for due_at, started in runs.items():
+            name, due_at = first.trigger.name, first.trigger.due_at
+            runs.setdefault((name, due_at), set()).add(commit.run)
+            times = local_times(world, name)
+            if times is not None and first.input != times.get(due_at):
+                yield f"W39 schedule {name}: a run was started for {first.input}"
+    for (name, due_at), started in runs.items():
         if len(started) > 1:
-            yield f"W39 the time {due_at:.0f} has started {len(started)} runs: {', '.join(sorted(started))}"
-    for before, after in pairwise(commits):
+            told = ", ".join(sorted(started))
+            yield f"W39 schedule {name}: the time {due_at:.0f} has started {len(started)} runs: {told}"
+    for name, changes in commits.items():
+        yield from _passed_over(world, name, changes)
+    served = any(process.worker is not None for process in world.processes.values())
+    for name, changes in commits.items():
+        if ended and served and not changes[-1].deleted:
+            yield f"W38 the times of schedule {name} no longer come"
+
+
+def _passed_over(world: World, name: str, changes: list[ScheduleUpdated]) -> Iterator[str]:
+    for before, after in pairwise(changes):
         if before.next_at is not None and after.next_at is not None:
-            passed = round((after.next_at - before.next_at) / EVERY_S)
+            passed = times_between(world, name, before.next_at, after.next_at)
             decided = decisions(after) - decisions(before)
             if decided < passed:
-                yield f"W40 {passed - decided} times after {before.next_at:.0f} were passed over"
-    served = any(process.worker is not None for process in world.processes.values())
-    if ended and served and commits and not commits[-1].deleted:
-        yield f"W38 the times of schedule {commits[-1].name} no longer come"
+                yield f"W40 schedule {name}: {passed - decided} times after {before.next_at:.0f} were passed over"
 
 
 def _hooks(world: World, *, ended: bool) -> Iterator[str]:

@@ -63,7 +63,7 @@ from .cast import (
     wired,
 )
 from .flows import at_once, in_a_table, in_branches, in_races, in_sequence, under_way
-from .timed import change_watch, keep_watch
+from .timed import begin_in, change_clocks, change_watch, keep_watch
 from .world import ANSWER_S, Job, World
 
 Stage = Callable[[World], list[Job]]
@@ -571,6 +571,25 @@ def edited_schedule(world: World) -> list[Job]:
     agent = an_agent(
         world, "edited_schedule", calls(("change_watch", {})), says("done"), extra=[change_watch]
     )
+    return [Job(agent, "go")]
+
+
+@scenario(compared=False)
+def spring(world: World) -> list[Job]:
+    """Schedules go on while clocks are put forward: the times of an hour that does not exist come right after it."""
+    return _in_season(world, "spring")
+
+
+@scenario(compared=False)
+def autumn(world: World) -> list[Job]:
+    """Schedules go on while clocks are put back: the times of an hour that exists twice come once, or in both."""
+    return _in_season(world, "autumn")
+
+
+def _in_season(world: World, season: str) -> list[Job]:
+    begin_in(world, season)
+    an_agent(world, "watcher", says("seen"))
+    agent = an_agent(world, season, calls(("change_clocks", {})), says("done"), extra=[change_clocks])
     return [Job(agent, "go")]
 
 

@@ -10,7 +10,6 @@ from ...eventlog.commits import Commit
 from ...eventlog.events import Event
 from ...eventlog.ports import Stored
 from .injected import Injected
-from .loop import EPOCH_S
 from .world import World
 
 _TELLING = ("status", "reason", "worker", "tool_name")
@@ -36,7 +35,7 @@ def tell(world: World) -> tuple[Line, ...]:
 
 def _lines(world: World) -> Iterator[Line]:
     shown, commits = 0, world.commits()
-    started = EPOCH_S
+    started = world.clock.begins_at
     for happened in world.happened:
         for stored, commit in commits[shown : happened.commits]:
             yield _commit(stored, commit, started)

@@ -6,7 +6,9 @@ Each does its work in one process after another until one of them is answered, s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import functools
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import datetime
 from typing import Any
 
 from ...eventlog.errors import LogUnavailable
@@ -22,6 +24,27 @@ EVERY_S = 20
 TIMES = 3
 """The number of times that come to something before the schedule is deleted."""
 EDITS_AFTER_S = 7.0
+
+ZONE = "Europe/Oslo"
+SEASON = "season"
+"""The key of `World.state` with the times of each schedule: cron expression and local times, by name."""
+Season = Mapping[str, tuple[str, tuple[str, ...]]]
+SPRING: Season = {
+    # All times in the hour that does not exist come together, once, right after it.
+    "gap": ("0-30 2,3 * * *", tuple(f"2026-03-29T03:{minute:02}:00+02:00" for minute in range(31))),
+}
+AUTUMN: Season = {
+    # A time that exists twice comes once; a star of hours follows the elapsed time, through both hours.
+    "once": ("0-15,59 2 * * *", ("2026-10-25T02:59:00+02:00", "2026-10-26T02:00:00+01:00")),
+    "both": (
+        "* * * * *",
+        ("2026-10-25T02:59:00+02:00", *(f"2026-10-25T02:{minute:02}:00+01:00" for minute in range(60))),
+    ),
+}
+BEGINNINGS = {
+    "spring": (SPRING, "2026-03-29T01:59:20+01:00"),
+    "autumn": (AUTUMN, "2026-10-25T02:58:20+02:00"),
+}
 
 Do = Callable[[Any], Coroutine[Any, Any, Any]]
 
@@ -40,6 +63,41 @@ async def change_watch(ctx: ToolContext) -> str:
     ctx.progress(1, 2)
     await _until_taken_off(edited=True)
     return "watched"
+
+
+@tool(effect="idempotent")
+async def change_clocks(ctx: ToolContext) -> str:
+    """Have schedules start runs while the clocks are changed."""
+    ctx.progress(1, 2)
+    world = WORLD.get()
+    await asyncio.shield(world.say_once("season", lambda: _through_the_change(world)))
+    return "changed"
+
+
+def begin_in(world: World, season: str) -> None:
+    """Have the world begin shortly before the clocks are changed."""
+    times, beginning = BEGINNINGS[season]
+    world.clock.begins_at = datetime.fromisoformat(beginning).timestamp()
+    world.state[SEASON] = times
+
+
+async def _through_the_change(world: World) -> None:
+    season: Season = world.state[SEASON]
+    for name, (cron, _) in season.items():
+        given = Schedule(name, "watcher", "${due_at}", cron=cron, tz=ZONE, overlap="allow", missed="all")
+        await _said(world, functools.partial(_applied, given))
+    longest = max(season, key=lambda name: len(season[name][1]))
+    await world.until(lambda: _decided(world, longest) >= TIMES)
+    for name in season:
+        await _said(world, functools.partial(_deleted, name))
+
+
+async def _applied(given: Schedule, schedules: Any) -> None:
+    await schedules.apply(given, by="ada")
+
+
+async def _deleted(name: str, schedules: Any) -> None:
+    await schedules.delete(name, by="ada")
 
 
 async def _until_taken_off(*, edited: bool) -> None:
@@ -86,19 +144,27 @@ async def _said(world: World, do: Do) -> None:
         await world.clock.sleep(ANSWER_S / 4)
 
 
-def _last(world: World) -> ScheduleUpdated | None:
-    found = [
-        event
-        for _, commit in world.commits()
-        for event in commit.events
-        if isinstance(event, ScheduleUpdated)
-    ]
-    return found[-1] if found else None
+def _decided(world: World, name: str = NAME) -> int:
+    told = [event for _, commit in world.commits() for event in commit.events]
+    found = [event for event in told if isinstance(event, ScheduleUpdated) and event.name == name]
+    return decisions(found[-1]) if found else 0
 
 
-def _decided(world: World) -> int:
-    last = _last(world)
-    return 0 if last is None else decisions(last)
+def times_between(world: World, name: str, start: float, end: float) -> int:
+    """Return the number of times of a schedule from `start` up to, and without, `end`."""
+    season: Season = world.state.get(SEASON, {})
+    if name not in season:
+        return round((end - start) / EVERY_S)
+    times = [datetime.fromisoformat(time).timestamp() for time in season[name][1]]
+    return sum(start <= time < end for time in times)
+
+
+def local_times(world: World, name: str) -> Mapping[float, str] | None:
+    """Return the times of a schedule as they are told to its runs; null if any may come."""
+    season: Season = world.state.get(SEASON, {})
+    if name not in season:
+        return None
+    return {datetime.fromisoformat(time).timestamp(): time for time in season[name][1]}
 
 
 def decisions(schedule: ScheduleUpdated) -> int:

@@ -24,7 +24,10 @@ from tests.processes import workshop
 
 
 class LethalEvents:
-    """The log's events: keeps what was acknowledged, and may die around the k-th append to runs, of all processes."""
+    """The log's events: keeps what was acknowledged, and may die around an append.
+
+    Those to runs are counted, and those to schedules, over all processes.
+    """
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -33,10 +36,13 @@ class LethalEvents:
         return getattr(self._inner, name)
 
     async def append(self, *writes: Write) -> tuple[int, ...]:
-        commits = any(isinstance(write, CommitWrite) and write.subject.kind == "run" for write in writes)
-        if not commits:
+        kinds = {write.subject.kind for write in writes if isinstance(write, CommitWrite)}
+        if "sched" in kinds:
+            place = f"time {workshop.count_up('times')}"
+        elif "run" in kinds:
+            place = f"append {workshop.count_up('appends')}"
+        else:
             return tuple(await self._inner.append(*writes))
-        place = f"append {workshop.count_up('appends')}"
         workshop.die_at(f"before {place}")
         try:
             positions: tuple[int, ...] = await self._inner.append(*writes)
