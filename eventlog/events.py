@@ -1224,6 +1224,7 @@ class SlotHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `revision` is that of the run when it took the slot; for a call, that of the claim under which it runs. `root` is
     empty for a root run, `call` for a slot of the run itself. `since` is when it took the slot (Unix seconds).
+    `worker` took it for a run that needs further slots; empty if several did.
     """
 
     run: str
@@ -1232,6 +1233,7 @@ class SlotHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     root: str = ""
     call: str = ""
     since: float = 0.0
+    worker: str = ""
 
 
 class SlotWaiter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -1250,6 +1252,7 @@ class SlotWaiter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     submitted_at: float
     since: float = 0.0
     tool: str = ""
+    worker: str = ""
 
 
 class SlotsUpdated(EventFields, frozen=True, kw_only=True, tag="slots_updated"):

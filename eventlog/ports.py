@@ -75,7 +75,7 @@ class Wakeup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An obligation to look at a run, never data.
 
     `cause` is the lowest revision of the run, `lane_cause` of its lane, `root_cause` of its root, and `slots_cause` of
-    its agent's slots, that a worker must have read before it decides about the wake-up (W10). `kind`: wake, timer
+    the slots named `slots`, that a worker must have read before it decides about the wake-up (W10). `kind`: wake, timer
     (`ref` is the timer id), child (`ref` is the child run), schedule (`run` is the id of a schedule's register, `cause`
     its revision, `ref` its name).
     """
@@ -89,6 +89,7 @@ class Wakeup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lane_cause: int = 0
     root_cause: int = 0
     slots_cause: int = 0
+    slots: str = ""
     ref: str = ""
 
 

@@ -43,12 +43,17 @@ class PendingModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingSlot(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot that the run waits for: `place` 1 in the queue is the next one, `holders` are the runs that have slots."""
+    """A slot that the run waits for: `place` 1 in the queue is the next one, `holders` are the runs that have slots.
+
+    `limit` is the name of the limit in `[limits]`, empty for that of the agent; for a `provider:NAME` its model
+    call waits.
+    """
 
     agent: str
     place: int
     runs_max: int
     holders: tuple[str, ...] = ()
+    limit: str = ""
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +76,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """Queued messages, in the order in which they will be injected."""
     refresh: ToolsRefreshRequested | None = None
     slot: PendingSlot | None = None
-    """The slot that it waits for, if the limit of its agent's driven runs is reached."""
+    """The slot that it waits for: the limit of its agent, or one of the namespace, is reached."""
     behind: tuple[str, ...] = ()
     """The runs of its session that come before it, the current one first."""
     unclaimed: bool = False

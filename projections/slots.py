@@ -34,6 +34,7 @@ def with_taken(slots: SlotsUpdated, who: SlotWaiter, *, out_of_turn: bool = Fals
         call=who.call,
         revision=max([who.revision, *(each.revision for each in held)]),
         since=min([who.since, *(each.since for each in held)]),
+        worker=who.worker if all(each.worker == who.worker for each in held) else "",
     )
     return _with(slots, [*others, holder], waiting)
 
@@ -59,6 +60,23 @@ def without(slots: SlotsUpdated, who: SlotEntry, revision: int) -> SlotsUpdated:
         slots,
         [each for each in slots.holders if not _same(each, who) or each.revision >= revision],
         [each for each in slots.waiting if not _same(each, who) or each.revision >= revision],
+    )
+
+
+def left(slots: SlotsUpdated, who: SlotWaiter) -> SlotsUpdated:
+    """Remove the run from the waiters, and from the holders if its worker alone took the slot, at no later revision.
+
+    A slot that another worker took as well stays: that one may have claimed the run since.
+    """
+    mine = [
+        each
+        for each in slots.holders
+        if _same(each, who) and each.worker == who.worker != "" and each.revision <= who.revision
+    ]
+    return _with(
+        slots,
+        [each for each in slots.holders if each not in mine],
+        [each for each in slots.waiting if not _same(each, who)],
     )
 
 

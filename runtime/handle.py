@@ -63,8 +63,9 @@ from .ports.json_values import NotJson, as_stored
 from .ports.runnable import Runnable
 from .shared.approved_calls import ApprovedCalls
 from .shared.resume_tokens import new_token, place_of
+from .shared.run_slots import waiting_for
 from .shared.sessions import runs_before
-from .shared.slots import calls_in_line, waiting_for
+from .shared.slots import calls_in_line
 from .stream import stream_run
 from .usage import Used, used_by
 

@@ -27,6 +27,7 @@ from .commands import (
     fork,
     jobs,
     knowledge,
+    lines,
     log,
     mcp,
     monitor,
@@ -236,6 +237,8 @@ app.add_typer(knowledge.app, name="knowledge")
 app.add_typer(log.app, name="log")
 app.add_typer(backup.app, name="backup")
 app.add_typer(mcp.app, name="mcp")
+app.add_typer(lines.slots, name="slots")
+app.add_typer(lines.lanes, name="lanes")
 app.command("doctor")(doctor.doctor)
 app.command("preflight")(preflight.preflight)
 app.add_typer(schema.app, name="schema")

@@ -217,8 +217,8 @@ def _call_slot(run: Waiter, board: Board, times: _Times) -> Why | None:
         found = place_in(slots, run.run_id, calls=True)
         if kind == "agent" or found is None:
             continue
-        tool, holder = found[1].tool or "A call", first_holder(slots)
-        quoted = f"`{tool}`" if found[1].tool else tool
+        tool, holder = found[1].tool, first_holder(slots)
+        quoted = f"`{tool}`" if tool else "Its model call" if slot.startswith("provider:") else "A call"
         if holder is None:
             return Why(kind="call_slot", sentence=f"{quoted} waits for `{slot}`, which is free.")
         since = f" since {times.at(holder.since)}" if holder.since else ""
@@ -292,15 +292,20 @@ def _standing(run: Before, times: _Times) -> str:
 
 
 def _slot(run: Waiter, board: Board, _times: _Times) -> Why | None:
-    slots = board.slots.get(f"agent:{run.agent}")
-    found = place_in(slots, run.run_id, calls=False) if slots is not None else None
-    if slots is None or found is None or run.driven:
+    if run.driven:
         return None
-    place, waiter = found
-    holder = first_holder(slots)
-    taken = f"all {waiter.runs_max} taken" if len(slots.holders) >= waiter.runs_max else "one is free"
-    sentence = f"Waits for a slot of `{run.agent}`: place {place}, {taken}."
-    return Why(kind="slot", sentence=sentence, action=_open(holder.run) if holder is not None else None)
+    for name, slots in board.slots.items():
+        found = place_in(slots, run.run_id, calls=False)
+        if found is None:
+            continue
+        place, waiter = found
+        kind, _, limit = name.partition(":")
+        of = f"a slot of `{run.agent}`" if kind == "agent" else f"the limit `{limit}`"
+        holder = first_holder(slots)
+        taken = f"all {waiter.runs_max} taken" if len(slots.holders) >= waiter.runs_max else "one is free"
+        sentence = f"Waits for {of}: place {place}, {taken}."
+        return Why(kind="slot", sentence=sentence, action=_open(holder.run) if holder is not None else None)
+    return None
 
 
 def _undriven(run: Waiter, board: Board, times: _Times) -> Why | None:

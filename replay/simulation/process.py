@@ -68,6 +68,11 @@ class Surroundings(Protocol):
         ...
 
     @property
+    def limits(self) -> dict[str, int]:
+        """The limits that all processes obey."""
+        ...
+
+    @property
     def told_no(self) -> list[str]:
         """Submissions that were refused: agent and input."""
         ...
@@ -266,6 +271,7 @@ class Process:
             worker=self.name,
             lease_s=LEASE_S,
             snapshot_events=self.world.snapshot_events,
+            limits=self.world.limits,
         )
 
     def runtime(self) -> Runtime:

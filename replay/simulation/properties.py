@@ -13,7 +13,7 @@ reason, `docs/maintainers/contract.md` the R rules.
 - P7: no child outlives its parent.
 - P8: a family is cancelled as a whole.
 - P9: the replies that callers got are true.
-- P10: no more runs of an agent have an owner at once than `runs_max`.
+- P10: no more runs of an agent have an owner at once than `runs_max`, and no more than the limits of the world.
 - P11: no two unsafe calls with the same slot are started at once.
 - P12: a call that a postcondition reports as done is done.
 - P13: a worker that claims a run has its tools.
@@ -73,6 +73,7 @@ from ...projections.fold import fold_commit
 from ...projections.outcome import Outcome, fold_stored
 from ...projections.run_state import RunState
 from ...projections.snapshot import state_in
+from ...runtime.core.limits import limits_of_run
 from ...runtime.triggers.event_hooks import STATUSES
 from ..ordering.monitor import check_trace
 from ..traces.trace import trace_of
@@ -106,6 +107,8 @@ class _Run:
         """The slots of the calls that were started under the current claim and have not ended."""
         self.cancels: set[str] = set()
         self.parent: str | None = None
+        self.limits: tuple[str, ...] = ()
+        """The limits that it counts for, of a root run."""
 
 
 def violations(world: World, *, ended: bool = True) -> list[str]:
@@ -123,6 +126,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
             run.key = run.key or _key(commit)
             found += _commit(stored, commit, run, runs, lanes)
             found += _crowd(run, runs)
+            found += _house(run, runs, world)
             found += _throng(runs)
     found += _families(runs)
     found += _starts(world)
@@ -186,6 +190,16 @@ def _crowd(run: _Run, runs: dict[str, _Run]) -> Iterator[str]:
         yield f"P10 {len(driven)} runs of {run.agent} are driven at once: {', '.join(driven)}"
 
 
+def _house(run: _Run, runs: dict[str, _Run], world: World) -> Iterator[str]:
+    """Check P10 for the limits of the namespace and its lanes."""
+    for limit in run.limits if run.owner and not run.over else ():
+        driven = [
+            name for name, each in runs.items() if each.owner and not each.over and limit in each.limits
+        ]
+        if len(driven) > world.limits.get(limit, len(driven)):
+            yield f"P10 {len(driven)} runs that count for {limit} are driven at once: {', '.join(driven)}"
+
+
 def _throng(runs: dict[str, _Run]) -> Iterator[str]:
     started = [(slot, name) for name, run in runs.items() for slot in run.started.values()]
     for slot, count in Counter(slot for slot, _ in started).items():
@@ -202,6 +216,7 @@ def _fold(run: _Run, event: object) -> None:
     match event:
         case Submitted():
             run.parent = event.parent.run if event.parent else None
+            run.limits = () if event.parent else tuple(limits_of_run(event.lane))
         case Claimed():
             run.epoch, run.owner = event.epoch, event.worker
             run.started.clear()

@@ -624,6 +624,20 @@ def slots(world: World) -> list[Job]:
 
 
 @scenario
+def limited(world: World) -> list[Job]:
+    """Runs of two agents, in lanes of one name and without, under limits of the namespace, the lanes and the model."""
+    world.decide = decide_on
+    world.limits = {"lane:mail": 1, "namespace": 2, "provider:sim": 1}
+    replies = calls(("look", {"at": "a"}), fails=1), calls(("deploy", {"to": "a"})), says("done")
+    agent = an_agent(world, "limited", *replies, hitl_tools=["deploy"])
+    narrow = an_agent(
+        world, "narrow", calls(("look", {"at": "b"})), says("narrow"), concurrency={"runs_max": 1}
+    )
+    mail = [Job(agent, f"mail {n}", {"session": f"s{n}", "lane": "mail"}) for n in range(2)]
+    return [*mail, Job(narrow, "first"), Job(narrow, "second")]
+
+
+@scenario
 def slots_below(world: World) -> list[Job]:
     """Child runs of an agent with `runs_max` 1, and one root run of the same agent."""
     a_scene(world, "narrow", "again", says("again"))

@@ -156,6 +156,8 @@ class World:
         self.processes: dict[str, Process] = {}
         self.outcome: Literal["retry", "succeeded"] = "retry"
         """The operators' outcome for calls of unknown outcome."""
+        self.limits: dict[str, int] = {}
+        """The limits that all processes obey."""
         self.decide: Callable[[str, ApprovalRequested], Decision] = lambda _run, _asked: Decision()
         """The operators' decisions on approvals."""
         self.person_faults: Callable[[str], Iterable[Fault] | Draw] = lambda _name: ()

@@ -36,7 +36,7 @@ from ..journal.outages import STALE_READ_S, through_outages
 from ..ports.files import Content
 from ..ports.runnable import Runnable
 from ..ports.tools import ChildFailed
-from ..shared.slots import give_up, slots_of
+from ..shared.run_slots import give_up, slots_of
 from ..tools.context import ChildOptions
 from .call_timeout import PausableTimeout
 from .copies import Copies

@@ -81,6 +81,7 @@ from .code import Code, callback_of, is_over, make_memo
 from .host import Ending, Host, Posted
 from .late_calls import Late, is_unsettled
 from .model_call import call_model
+from .model_slots import provider_slot
 from .preparation import Preparation
 from .tool_call import call_tool, refused_call, tool_breaker_of, update_breaker
 from .tool_once import CallOnce
@@ -528,8 +529,9 @@ class Driver:
             case VerifyCall():
                 await self._verify(effect)
             case CallModel():
-                if self._ending() is None:  # news since its launch may have made it obsolete
-                    self.post(await call_model(self, effect))
+                async with provider_slot(self, effect) as taken:
+                    if taken and self._ending() is None:  # news since its launch may have made it obsolete
+                        self.post(await call_model(self, effect))
             case Prepare():
                 self.post(await self._preparation.prepare(effect))
             case LookUp():

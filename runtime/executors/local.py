@@ -28,7 +28,7 @@ from ..journal.outages import OUTAGE_POLL_S, STALE_READ_S, through_outages
 from ..journal.redelivery import redeliver
 from ..journal.timers import set_timers, start_timer, watch_timer
 from ..ports.executor import CAPABILITIES, RunsIn
-from ..shared.slots import give_up, slots_of
+from ..shared.run_slots import give_up, slots_of
 from .lacking import lacking
 
 if TYPE_CHECKING:
@@ -68,16 +68,16 @@ class LocalExecutor:
         async def store(turn: Turn) -> bool:
             driver: Driver | None = None
             extra: list[Write] = []
-            at_head = True
+            at_head, revision = True, 0
             if submitted.lane is not None:
                 entry = LaneEntry(run=subject.id, agent=journal.state.agent, revision=len(turn.events))
-                write, at_head, _revision = await join_lane(self._host.log, submitted.lane, entry)
+                write, at_head, revision = await join_lane(self._host.log, submitted.lane, entry)
                 extra.append(write)
             later = submitted.start_at is not None
             if later:
                 extra += start_timer(journal, len(turn.events))
             elif at_head:
-                extra.append(self._watch(journal))
+                extra.append(self._watch(journal, revision))
             if at_head and not later and slots_of(host, journal) is None:
                 driver = Driver(host, journal)
                 driver.claim_within(turn)
@@ -135,9 +135,13 @@ class LocalExecutor:
             await asyncio.gather(*tasks.values(), return_exceptions=True)
             await self._keeper.aclose()
 
-    def _watch(self, journal: Journal) -> TimerWrite:
-        """Return the watch that covers a claim, for the batch of the claim (W18)."""
-        return TimerWrite(watch_timer(journal, self._host.log.clock.now() + self._host.lease_s))
+    def _watch(self, journal: Journal, lane_revision: int = 0) -> TimerWrite:
+        """Return the watch that covers a claim, for the batch of the claim (W18).
+
+        `lane_revision` is that of a lane that the run joins in the batch: without a claim, it is asked again.
+        """
+        due_at = self._host.log.clock.now() + self._host.lease_s
+        return TimerWrite(watch_timer(journal, due_at, lane_revision))
 
     def _spawn(self, journal: Journal, host: Host, driver: Driver | None, *, take_over: bool = False) -> None:
         run = journal.subject.id

@@ -45,7 +45,8 @@ from ..journal.lanes import at_head_of_lane
 from ..journal.redelivery import redeliver
 from ..journal.timers import owed_timers, set_timers
 from ..shared.log_ids import at_work
-from ..shared.slots import SLOT_TIMER, give_up, slots_of
+from ..shared.run_slots import give_up, slots_of
+from ..shared.slots import SLOT_TIMER
 from ..triggers.firing import Firing
 from .lacking import lacking
 from .rolling_back import on_workers
@@ -262,7 +263,7 @@ class Worker:
         slots = slots_of(self._host, journal) if journal.state.owner is None else None
         if slots is None:
             return None
-        taking = await slots.take(seen=wakeup.slots_cause)
+        taking = await slots.take(wakeup)
         if taking != "taken" and wakeup.ref == SLOT_TIMER:
             await slots.look_after()
             taking = await slots.take()

@@ -48,9 +48,9 @@ def start_timer(journal: Journal, revision: int) -> list[Write]:
     ]
 
 
-def watch_timer(journal: Journal, due_at: float) -> Timer:
+def watch_timer(journal: Journal, due_at: float, lane_revision: int = 0) -> Timer:
     """Return the watch over a run that a local executor drives: a plain wake-up, unless renewed in time (W18)."""
-    return Timer(id=WATCH, due_at=due_at, wakeup=wakeup_for(journal))
+    return Timer(id=WATCH, due_at=due_at, wakeup=wakeup_for(journal, lane_cause=lane_revision))
 
 
 async def news_or_timer(journal: Journal) -> TimerDue | None:

@@ -28,18 +28,16 @@ from ...eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavaila
 from ...eventlog.events import SlotHolder, SlotsUpdated, SlotWaiter
 from ...eventlog.names import run_subject, slots_subject
 from ...eventlog.ports import Log, Timer, Wakeup
-from ...projections.pending import PendingSlot
 from ...projections.run_state import RunState
-from ...projections.slots import SlotEntry, is_waiting, next_in_line, with_taken, with_waiting, without
+from ...projections.slots import SlotEntry, is_waiting, left, next_in_line, with_taken, with_waiting, without
 from ..core.commands import Claim, PreparationFailed, Release
 from ..core.decide import take
 from ..core.turn import Turn
-from ..journal.family import family_of
 from ..journal.journal import Journal, following
 from ..journal.outages import REFUSALS_MAX, STALE_READ_S
 from ..journal.register import read_register, register_write
 from ..journal.timers import wakeup_for
-from .deadlocks import Search, calls_that_need, slots_name
+from .deadlocks import Search, calls_that_need
 
 CONFLICTS_MAX = 64
 """The most attempts at one change; each failed attempt means that another process changed the slots first."""
@@ -49,6 +47,8 @@ LOOK_AFTER_LEASES = 3
 CYCLE_LEASES = 2
 """After this many leases without a change, a waiter searches for a deadlock."""
 SLOT_TIMER = "slot"
+PROVIDER_SLOTS = "limit:provider:"
+"""How the names of the slots begin whose holders are model calls."""
 
 
 class SlotUser(Protocol):
@@ -88,57 +88,23 @@ Taking = Literal["taken", "waits", "full", "stale"]
 """The result of a request for a slot; `full`: the line itself has no room left."""
 
 
-def slots_of(host: SlotUser, journal: Journal) -> Slots | None:
-    """Return the slots that limit a run; null if it is not limited.
-
-    A run below another run of the same agent shares the slot of that one, or it might wait for itself.
-    """
-    above = journal.state.path.split("/")[:-1]
-    limit = journal.rules.runs_max
-    if limit is None or journal.state.agent in above:
-        return None
-    return Slots(host, journal, slots_name(journal.state.agent), limit)
-
-
-async def waiting_for(log: Log, state: RunState) -> PendingSlot | None:
-    """Return the slot that a run waits in line for; null if it does not. Raises `LogUnavailable`."""
-    if state.over or state.owner is not None:
-        return None
-    _head, now = await _read(log, slots_name(state.agent))
-    places = {each.run: (place, each) for place, each in enumerate(now.waiting, 1)}
-    if state.run not in places:
-        return None
-    place, waiter = places[state.run]
-    holders = tuple(each.run for each in now.holders)
-    return PendingSlot(agent=state.agent, place=place, runs_max=waiter.runs_max, holders=holders)
-
-
 async def calls_in_line(log: Log, state: RunState) -> dict[str, str]:
     """Return the slots that open calls of a run wait for, by call id. Raises `LogUnavailable`."""
     found: dict[str, str] = {}
     for call, slots in calls_that_need(state):
-        _head, now = await _read(log, slots)
+        _head, now = await read_slots(log, slots)
         if any((each.run, each.call) == (state.run, call) for each in now.waiting):
             found[call] = slots.partition(":")[2]
     return found
 
 
-async def _read(log: Log, name: str) -> tuple[Head, SlotsUpdated]:
+async def read_slots(log: Log, name: str) -> tuple[Head, SlotsUpdated]:
+    """Return the slots of a name, and the head of their log. Raises `LogUnavailable`."""
     head, events = await read_register(log, slots_subject(name, log.events.shards))
     if not events:
         return head, SlotsUpdated(name=name)
     (event,) = [event for event in events if isinstance(event, SlotsUpdated)]
     return head, event
-
-
-async def give_up(host: SlotUser, journal: Journal, *, below: bool = False) -> None:
-    """Give up the slot of a run that has no owner; with `below`, also those of finished runs of its family."""
-    if (slots := slots_of(host, journal)) is not None:
-        await slots.give_up()
-    if below:
-        for each in (await family_of(journal)).values():
-            if each.state.over and each.subject != journal.subject:
-                await give_up(host, each)
 
 
 class Slots:
@@ -153,16 +119,31 @@ class Slots:
         *,
         call: str = "",
         claimed_at: int = 0,
+        shared: bool = False,
     ) -> None:
-        """`call`: the call that needs the slot, of a run that was claimed at revision `claimed_at`."""
+        """`call`: the call that needs the slot, of a run that was claimed at revision `claimed_at`.
+
+        `shared`: the run needs further slots, and may leave this one before it is claimed.
+        """
         self._host, self._log, self._journal, self._runs_max = host, host.log, journal, runs_max
-        self._name, self._call, self._claimed_at = name, call, claimed_at
+        self._name = name
+        self._call, self._claimed_at, self._shared = call, claimed_at, shared
         self._subject = slots_subject(self._name, host.log.events.shards)
         self._lock = host.slot_locks.setdefault(self._name, asyncio.Lock())
         self._position = 0
         """The position of the slots at the last decision."""
         self._seen = 0
         """The position that a read has to show at least, since the log has reported it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the slots."""
+        return self._name
+
+    @property
+    def _of_models(self) -> bool:
+        """Return whether the holders are model calls."""
+        return self._name.startswith(PROVIDER_SLOTS)
 
     async def take(self, *, seen: int = 0, out_of_turn: bool = False) -> Taking:
         """Take a slot, or a place in line, for a run without an owner. `seen`: the revision that a read must show."""
@@ -191,6 +172,20 @@ class Slots:
         """Give up the slot or the place in line of a run without an owner, and wake the runs that may go on."""
         await self._without(self._entry(), self._journal.state.head.rev)
 
+    async def leave(self) -> None:
+        """Leave slot and line to others, unless another worker took the slot too: the run waits for other slots."""
+        async with self._lock:
+            for conflicts in range(CONFLICTS_MAX):
+                head, now = await self._read(conflicts)
+                after = left(now, self._entry())
+                if after == now:
+                    return
+                if await self._store(head, after):
+                    break
+            else:
+                raise self._too_fast()
+        await self._wake_next(after, head)
+
     async def give_back(self) -> None:
         """Give back the slot of a finished call. An entry of a later claim of its run stays."""
         await self._without(self._entry(), self._claimed_at + 1)
@@ -216,8 +211,11 @@ class Slots:
     async def _give_way(self) -> None:
         """Give way if this waits in a deadlock, and was submitted last of all that do.
 
-        The search runs twice: if nothing moved in between, everything found was true at the same time.
+        The search runs twice: if nothing moved in between, everything found was true at the same time. Model calls
+        wait for nothing that another waiter holds.
         """
+        if self._of_models:
+            return
         first, again = Search(self._log, self._where), Search(self._log, self._where)
         stuck = await first.look(self._name)
         if not stuck or (max(stuck).run, max(stuck).call) != (self._journal.subject.id, self._call):
@@ -232,7 +230,7 @@ class Slots:
         await self._fail(message)
 
     async def _where(self, name: str) -> tuple[int, SlotsUpdated]:
-        head, now = await _read(self._log, name)
+        head, now = await read_slots(self._log, name)
         return head.position, now
 
     async def _fail(self, message: str) -> None:
@@ -279,9 +277,17 @@ class Slots:
     async def _is_over(self, each: SlotHolder | SlotWaiter, journal: Journal) -> bool:
         """Return whether the call is over, or no worker runs it; a worker that may still believe so is fenced."""
         state = journal.state
-        call = state.calls.get(each.call) or state.planning.calls.get(each.call)
-        if state.owner is None or call is None or call.result is not None:
+        if state.owner is None or state.over:
             return True
+        if self._of_models:
+            asked = state.model
+            now = model_call(state.step, asked.attempt, asked.phase) if asked.requested else ""
+            if each.call != now or each.revision < state.owner_revision:  # of an earlier claim
+                return True
+        else:
+            call = state.calls.get(each.call) or state.planning.calls.get(each.call)
+            if call is None or call.result is not None:
+                return True
         if await self._is_driven(journal):
             return False
         return isinstance(each, SlotWaiter) or await self._fence(journal)
@@ -322,6 +328,7 @@ class Slots:
             submitted_at=state.submitted_at,
             since=self._log.clock.now(),
             tool=call.name if call is not None else "",
+            worker=self._host.worker if self._shared else "",
         )
 
     async def _without(self, who: SlotEntry, revision: int) -> None:
@@ -333,9 +340,12 @@ class Slots:
                     break
             else:
                 raise self._too_fast()
+        await self._wake_next(after, head)
+
+    async def _wake_next(self, after: SlotsUpdated, head: Head) -> None:
         for waiter in next_in_line(after):
             if not (waiter.root or waiter.call):  # those wait in the process that drives the family
-                await self._log.wakeups.send(_wakeup(waiter, head.rev + 1))
+                await self._log.wakeups.send(_wakeup(waiter, after.name, head.rev + 1))
 
     async def _change(self) -> bool:
         """Wait until the slots or the run change; return whether they did within the length of a lease."""
@@ -360,7 +370,7 @@ class Slots:
         if conflicts > FRESH_CONFLICTS:  # a read may be stale: give the replica time to catch up
             await self._log.clock.sleep(STALE_READ_S)
         for _ in range(REFUSALS_MAX):
-            head, now = await _read(self._log, self._name)
+            head, now = await read_slots(self._log, self._name)
             if head.position >= self._seen:
                 return head, now
             await self._log.clock.sleep(STALE_READ_S)
@@ -379,13 +389,18 @@ class Slots:
         return LogUnavailable(f"the slots {self._name!r} change faster than they can be read; try again")
 
 
+def model_call(step: int, attempt: int, phase: str) -> str:
+    """Return the name of a model call as the holder of a slot."""
+    return f"model:{step}:{attempt}{':' if phase else ''}{phase}"
+
+
 def _shown(slots: str) -> str:
     """Return the name of slots for a message."""
     kind, _, name = slots.partition(":")
     return f"{'agent' if kind == 'agent' else 'slot'} {name!r}"
 
 
-def _wakeup(waiter: SlotWaiter, revision: int) -> Wakeup:
+def _wakeup(waiter: SlotWaiter, slots: str, revision: int) -> Wakeup:
     """Return the wake-up for a run whose turn it is; a worker must have read the slots up to this revision."""
     return Wakeup(
         shard=waiter.shard,
@@ -394,4 +409,5 @@ def _wakeup(waiter: SlotWaiter, revision: int) -> Wakeup:
         run=waiter.run,
         cause=waiter.revision,
         slots_cause=revision,
+        slots=slots,
     )

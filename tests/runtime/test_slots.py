@@ -14,7 +14,7 @@ from foldlog.runtime import Agent, RunHandle, tool
 from foldlog.runtime.driving.host import Host
 from foldlog.runtime.journal.journal import Journal, following
 from foldlog.runtime.shared.deadlocks import slots_name
-from foldlog.runtime.shared.slots import slots_of
+from foldlog.runtime.shared.run_slots import slots_of
 
 from .conftest import Place, call, calls, says, when
 

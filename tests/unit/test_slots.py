@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
 from foldlog.eventlog import SlotsUpdated, SlotWaiter
-from foldlog.projections.slots import WAITING_MAX, next_in_line, with_taken, with_waiting, without
+from foldlog.projections.slots import WAITING_MAX, left, next_in_line, with_taken, with_waiting, without
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +56,24 @@ def test_who_does_not_come_is_passed_over() -> None:
     free = without(waiting(taken(EMPTY, run("h")), run("b")), run("h"), 9)
     assert [holder.run for holder in taken(free, run("c"), out_of_turn=True).holders] == ["c"]
     assert with_taken(taken(EMPTY, run("h")), run("c"), out_of_turn=True) is None
+
+
+def by(worker: str, *, revision: int = 2) -> SlotWaiter:
+    return msgspec.structs.replace(run("a", revision=revision), worker=worker)
+
+
+def test_who_waits_elsewhere_leaves_only_a_slot_that_nobody_else_took_for_its_run() -> None:
+    mine = waiting(taken(EMPTY, by("w1")), run("b"))
+    assert left(mine, by("w1")) == msgspec.structs.replace(EMPTY, waiting=mine.waiting)
+    assert left(mine, by("w2")) == mine
+    assert left(taken(mine, by("w1")), by("w1")).holders == []
+    both = taken(mine, by("w2"))
+    assert both.holders[0].worker == ""
+    assert left(both, by("w1")) == left(both, by("w2")) == left(both, run("a")) == both
+    assert left(taken(both, by("w1")), by("w1")).holders == both.holders
+    newer = taken(EMPTY, by("w1", revision=7))
+    assert left(newer, by("w1")) == newer
+    assert left(waiting(taken(EMPTY, run("h")), by("w1")), by("w2")).waiting == []
 
 
 def test_a_slot_that_is_held_is_kept_and_never_made_older() -> None:

@@ -666,7 +666,7 @@ def _pending_rows(found: Pending) -> list[list[Cell]]:  # noqa: C901 - one case 
     rows: list[list[Cell]] = []
     if (slot := found.slot) is not None:
         held = f"number {slot.place} in the queue; {len(slot.holders)} of {slot.runs_max} slots held"
-        rows.append(["slot", one_line(slot.agent), held])
+        rows.append(["slot", one_line(slot.limit or slot.agent), held])
     if found.behind:
         rows.append(["turn", found.behind[0], f"number {len(found.behind) + 1} in its session"])
     if found.unclaimed:

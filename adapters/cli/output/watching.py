@@ -238,7 +238,7 @@ class Watcher:
         found = await self._run.pending()
         if (slot := found.slot) is not None:
             line = f"number {slot.place} in the queue; {len(slot.holders)} of {slot.runs_max} slots held"
-            return f"a slot of {slot.agent} ({line})"
+            return f"a slot of {slot.limit or slot.agent} ({line})"
         if found.behind:
             return f"run {found.behind[0]} of its session"
         if not found.unclaimed or self._how.drives is not None:

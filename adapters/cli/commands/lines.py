@@ -1,0 +1,103 @@
+"""`foldlog slots` and `foldlog lanes`: who is at work under a limit or in a session, and who waits for a turn."""
+
+from __future__ import annotations
+
+import typer
+
+from ..exits import OK
+from ..options import Json
+from ..settings import Settings, settings_of
+
+slots = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Show the slots of agents, tools and limits."
+)
+lanes = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Show the lanes of sessions.")
+
+
+@slots.callback()
+def _slots() -> None:
+    pass
+
+
+@lanes.callback()
+def _lanes() -> None:
+    pass
+
+
+@slots.command("list")
+def list_slots(context: typer.Context, *, json: Json = False) -> int:
+    """List the slots that somebody holds or waits for: the runs, and their calls."""
+    from ..loops import run_async
+
+    return run_async(_list_slots(settings_of(context), json=json))
+
+
+@lanes.command("list")
+def list_lanes(context: typer.Context, *, json: Json = False) -> int:
+    """List the lanes with open runs: the one whose turn it is, and those after it."""
+    from ..loops import run_async
+
+    return run_async(_list_lanes(settings_of(context), json=json))
+
+
+async def _list_slots(settings: Settings, *, json: bool) -> int:
+    import msgspec
+
+    from ..opening import opened
+    from ..output.escaping import one_line
+    from ..output.tables import Column
+    from ..output.terminal import Screen
+    from ..output.times import moment
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        rows = await runtime.operations.slots()
+    if json:
+        screen.json([msgspec.to_builtins(row) for row in rows])
+    elif not rows:
+        screen.say("no slots are held, and nobody waits for one")
+    else:
+        lines = [
+            [
+                one_line(row.name),
+                "" if at else f"{len(row.holders)} of {row.places}" if row.places else str(len(row.holders)),
+                what,
+                each.run_id,
+                one_line(each.tool or each.call),
+                moment(each.since) if each.since else "",
+            ]
+            for row in rows
+            for at, (what, each) in enumerate(
+                [*(("holds", h) for h in row.holders), *(("waits", w) for w in row.waiting)]
+            )
+        ]
+        heads = (Column("slot"), Column("held"), Column("what"), Column("run"), Column("call"))
+        screen.table((*heads, Column("since", leaves=1)), lines)
+    return OK
+
+
+async def _list_lanes(settings: Settings, *, json: bool) -> int:
+    import msgspec
+
+    from ..opening import opened
+    from ..output.escaping import one_line
+    from ..output.tables import Column
+    from ..output.terminal import Screen
+    from ..output.times import moment
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        rows = await runtime.operations.lanes()
+    if json:
+        screen.json([msgspec.to_builtins(row) for row in rows])
+    elif not rows:
+        screen.say("no lane has open runs")
+    else:
+        lines = [
+            [one_line(row.lane), str(place), run.run_id, one_line(run.agent), run.status, moment(run.since)]
+            for row in rows
+            for place, run in enumerate(row.runs, 1)
+        ]
+        heads = (Column("lane"), Column("place"), Column("run"), Column("agent"), Column("status"))
+        screen.table((*heads, Column("since", leaves=1)), lines)
+    return OK
