@@ -535,12 +535,33 @@ class ParentLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fork_model: str | None = None
 
 
+class ToldAs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run whose code asked for operations that a fork shares: up to the first `ends` ends of them.
+
+    The code is told this run's id and session as long as it has not seen more ends.
+    """
+
+    run: str
+    ends: int
+    session: str | None = None
+
+
+class SharedCode(msgspec.Struct, frozen=True, kw_only=True):
+    """The circumstances in which the code of a workflow ran before its fork, which it is told when it runs again.
+
+    `times`: when it began, and when each operation that the fork shares ended, in their order (Unix seconds).
+    """
+
+    told: list[ToldAs]
+    times: list[float]
+
+
 class ForkLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The origin of a fork: the original run, the revision after which it continues, and the root of the original.
 
     `digest` is the SHA-256 of the commit with the revision, `tools` the policy for calls, `model` a replacement of the
     model. The fork's own events up to revision `shared` were copied when it was created; it decided the later ones
-    itself.
+    itself. `code` is for the code of a workflow.
     """
 
     run: str
@@ -550,6 +571,7 @@ class ForkLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shared: int
     tools: ForkTools = "ask"
     model: str | None = None
+    code: SharedCode | None = None
 
 
 TriggerKind = Literal["api", "cli", "cron", "hook", "child", "retry", "rollback"]

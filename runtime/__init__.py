@@ -21,7 +21,7 @@ if typing.TYPE_CHECKING:
     from .executors.durable import DurableExecutor
     from .executors.local import LocalExecutor
     from .executors.worker import Worker
-    from .forks.plan import ForkPlan, PlannedCall, PlannedNode
+    from .forks.plan import ForkPlan, PlannedCall, PlannedNode, PlannedOperation
     from .handle import RunHandle, RunResult, SentSignal
     from .options import RunOptions
     from .ports.evidence import Evidence
@@ -61,6 +61,7 @@ __all__ = [
     "OutputRefused",
     "PlannedCall",
     "PlannedNode",
+    "PlannedOperation",
     "RalphLoop",
     "Reflection",
     "Registry",
@@ -110,6 +111,7 @@ _LOADED_LATER = {
     "OutputRefused": "ports.outputs",
     "PlannedCall": "forks.plan",
     "PlannedNode": "forks.plan",
+    "PlannedOperation": "forks.plan",
     "RalphLoop": "agents",
     "Reflection": "core.loop.config",
     "Registry": "agents.registry",

@@ -426,9 +426,10 @@ class Runtime(Generic[DepsT_co]):
         """Start a new root run that shares the history of a run up to revision `at` and goes on live from there.
 
         Any run can be forked, over or not, even a child or a fork, at any revision. Nodes of a swarm or loop that are
-        over there are kept, others go on where they were. `input`, a text or content as for `start`, reaches the model
-        with the next step, or replaces the run's input if no step or node had begun. `model` is called from there on,
-        by all agents of a swarm or loop.
+        over there are kept, others go on where they were; the code of a workflow runs again over the operations that
+        were over. `input`, a text or content as for `start`, reaches the model with the next step, or replaces the
+        run's input if no step, node or operation had begun. `model` is called from there on, by all agents of a swarm,
+        loop or workflow.
         `tools` is the policy for tool calls: `run` runs them; `ask` requests an approval for those whose tool is not
         pure; `replay` uses the result that the run has after `at` for the same tool and arguments, each once, and
         requests an approval for the others. Approvals given after `at`, or to a call without its result there, do not
@@ -492,7 +493,7 @@ class Runtime(Generic[DepsT_co]):
 
     def _check(self, agent: Runnable[Any], executor: Executor, needed: frozenset[str]) -> None:
         if not is_runnable(agent):
-            raise ConfigError(f"only agents, swarms and loops can be started, not a {type(agent).__name__}")
+            raise ConfigError(f"only agents, swarms, loops and workflows are started, not {agent!r:.60}")
         if executor.runs_in == "process" or self.registry.serves(agent.name):
             self.registry.check(agent)
         for each in self.registry.reachable(agent):

@@ -148,6 +148,7 @@ def _open(state: RunState, place: str, kind: str, name: str) -> None:
 def _end(state: RunState, flow: FlowState, place: str, ended: Ended) -> None:
     state.calls.pop(place, None)
     if place not in flow.ended:
+        at = ended_before(state, len(flow.order))
         flow.order.append(place)
         flow.ended[place] = Ended(
             status=ended.status,
@@ -157,5 +158,18 @@ def _end(state: RunState, flow: FlowState, place: str, ended: Ended) -> None:
             by=ended.by,
             note=ended.note,
             sent_at=ended.sent_at,
-            at=state.updated_at,
+            at=state.updated_at if at is None else at,
         )
+
+
+def ended_before(state: RunState, number: int) -> float | None:
+    """Return when the operation that ended as this one (from 0 on) did so before the run was forked; null after it."""
+    fork = state.submitted.fork if state.submitted is not None else None
+    times = fork.code.times if fork is not None and fork.code is not None else []
+    return times[number + 1] if number + 1 < len(times) else None
+
+
+def code_began_at(state: RunState) -> float:
+    """Return when the code of a workflow began, in the run that was forked first."""
+    fork = state.submitted.fork if state.submitted is not None else None
+    return fork.code.times[0] if fork is not None and fork.code is not None else state.elapsed.claimed_at

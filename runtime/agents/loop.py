@@ -62,7 +62,9 @@ class RalphLoop(Generic[OutputT, DepsT_contra]):
         reflect: Reflect | None = None,
     ) -> None:
         if not is_runnable(runnable):
-            raise AgentConfigError(f"loop {name!r}: runnable: {runnable!r} is not an agent, swarm or loop")
+            raise AgentConfigError(
+                f"loop {name!r}: runnable: {runnable!r} is not an agent, swarm, loop or workflow"
+            )
         named = _by_name(name, scorers)
         _check_functions(name, named, reflect)
         stops = stop.model_dump() if isinstance(stop, Stop) else stop or {}

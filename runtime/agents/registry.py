@@ -104,7 +104,7 @@ class Registry(Generic[DepsT_co]):
 
     @property
     def agents(self) -> Mapping[str, Runnable[Any]]:
-        """The agents, swarms and loops by name."""
+        """The agents, swarms, loops and workflows by name."""
         return MappingProxyType(self._agents)
 
     @property
@@ -193,11 +193,14 @@ class Registry(Generic[DepsT_co]):
             live.bind(self)
             return live
         table = WorkflowTable.from_config(config)
-        own = {each.spec.name: each for each in self._own_tools()}
-        tools = getattr(live, "tools", None)
-        own |= self._tools | (dict(tools) if isinstance(tools, Mapping) else {})
-        table.bind(Registered(own, self._agents))
+        self.bind(table, live)
         return table
+
+    def bind(self, table: WorkflowTable, live: Runnable[Any] | None = None) -> None:
+        """Give a stored table the tools and agents of this process; `live` as in `table`. Raises `NotRegistered`."""
+        known = live.known_tools if isinstance(live, Workflow) else getattr(live, "tools", {})
+        tools = {each.spec.name: each for each in self._own_tools()} | self._tools | dict(known)
+        table.bind(Registered(tools, {**self._agents, **getattr(live, "known_agents", {})}))
 
     def tool_of(self, agent: str, name: str) -> Tool | None:
         """Return the tool of this name that an agent uses, or another agent here; null if there is none."""

@@ -233,7 +233,7 @@ def _by_name(config: SwarmConfig, given: Iterable[Runnable[Any]]) -> dict[str, R
     members: dict[str, Runnable[Any]] = {}
     for member in given:
         if not is_runnable(member):
-            config.fail(f"agents: {member!r} is not an agent, swarm or loop")
+            config.fail(f"agents: {member!r} is not an agent, swarm, loop or workflow")
         if member.name in members:
             config.fail(f"agents: two are named {member.name!r}; rename one")
         members[member.name] = member

@@ -43,9 +43,9 @@ def link_to(parent: Submitted, run: str, tool_call_id: str | None, ordinal: int)
     )
 
 
-def node_place(name: str, ordinal: int) -> str:
-    """Return the place of a node within its run."""
-    return f"{name}#{ordinal}"
+def node_place(name: str, ordinal: int, place: str = "") -> str:
+    """Return the place of a node within its run; a child of a workflow has its `place` there."""
+    return f"at {place}" if place else f"{name}#{ordinal}"
 
 
 def recorded_for(place: str, results: Iterable[ResultRecorded]) -> Iterator[ResultRecorded]:

@@ -312,7 +312,7 @@ class ChildRuns:
         kept = self._driver.state.recorded_below
         if spawned.call_id is not None or not kept:
             return ()
-        place = node_place(spawned.name, spawned.ordinal)
+        place = node_place(spawned.name, spawned.ordinal, spawned.place)
         fitting, room = list[StoredEvent](), COMMIT_BYTES_MAX // 2
         for event in await child.journal.spilled(list(recorded_for(place, kept))):
             room -= len(msgspec.json.encode(event))

@@ -12,16 +12,21 @@ from typing import Any
 from ...eventlog.errors import ConfigError, NotRegistered
 from ...eventlog.events import Submitted
 from ...eventlog.ports import Log
+from ...projections.run_state import RunState
 from ..agents import budget_check, capabilities
 from ..agents.agent import Agent
 from ..agents.kinds import runnable_of
 from ..agents.loop import RalphLoop
 from ..agents.readiness import Readiness
 from ..agents.registry import Registry
+from ..agents.workflow.program import Divergence
+from ..agents.workflow.table import WorkflowTable
+from ..agents.workflow.workflow import Workflow
 from ..core.rules import rules_of
+from ..core.workflow.places import described
 from ..ports.executor import Executor, require
 from ..ports.memory import memory_use
-from ..ports.runnable import Runnable
+from ..ports.runnable import Runnable, all_members
 from .family import Opening, Shared
 
 
@@ -44,6 +49,10 @@ class ForkCheck:
         submitted = root.turn.state.submitted
         assert submitted is not None  # noqa: S101 - for the type checker
         stored = runnable_of(submitted.kind, submitted.config)
+        for each in all_members(stored):
+            if isinstance(each, WorkflowTable) and self._here:
+                self._try(lambda table=each: self._registry.bind(table, self._live(table.name)))  # type: ignore[misc]
+        self._refuse()
         self._capabilities(submitted, stored)
         self._runnable(stored, self._given, "")
         for shared in opening.values():
@@ -53,6 +62,9 @@ class ForkCheck:
             below = {run: shared.turn for run, shared in opening.items() if not shared.over}
             ready, given = Readiness(self._registry, below), self._given
             self._try(lambda: ready.check(root.turn, given))
+        self._refuse()
+
+    def _refuse(self) -> None:
         if self._found:
             only = all(type(error) is NotRegistered for error, _ in self._found.values())
             problems = "; ".join(_problem(message, whom) for message, (_, whom) in self._found.items())
@@ -69,12 +81,13 @@ class ForkCheck:
     def _capabilities(self, submitted: Submitted, stored: Runnable[Any]) -> None:
         needed = {"messages"} if submitted.messages else set[str]()
         needed |= {"approvals"} if submitted.fork is not None and submitted.fork.tools != "run" else set()
-        for each in self._registry.reachable(stored):
+        unbound = not self._here and any(isinstance(each, WorkflowTable) for each in all_members(stored))
+        for each in all_members(stored) if unbound else self._registry.reachable(stored):
             require(self._executor, self._registry.capabilities(each) | needed)
 
     def _runnable(self, stored: Runnable[Any], live: Runnable[Any] | None, above: str) -> None:
         """Check a stored runnable against the one of this process, and all below it, including those tools start."""
-        if self._here and live is None:
+        if self._here and live is None and not isinstance(stored, WorkflowTable):
             self._try(lambda: self._lacks(stored, above))
             return
         if isinstance(stored, Agent):
@@ -120,12 +133,38 @@ class ForkCheck:
     def _going_on(self, shared: Shared) -> None:
         """Check what a run that goes on needs: the tools it was prepared with, servers added later, its memory."""
         state = shared.turn.state
+        if state.kind == "workflow" and self._here:
+            self._fits(state)
         if state.kind != "agent" or state.submitted is None:
             return
         if state.mcp_servers:
             self._registry.tool_sources().check(state.mcp_servers)
         if not state.prepared and (use := memory_use(state.submitted, state.run)) is not None:
             self._registry.memory(use.backend, self._log)
+
+    def _fits(self, state: RunState) -> None:
+        """Run the code of a workflow over what is shared, without an effect."""
+        assert state.submitted is not None  # noqa: S101 - the caller has seen it
+        assert state.flow is not None  # noqa: S101
+        config, live = state.submitted.config, self._live(state.agent)
+        workflow = self._registry.table(config, live) if "steps" in config else live
+        if not isinstance(workflow, Workflow):
+            return  # the check of the family has named it, or only code knows it
+        decider = self._registry.version_of(workflow, config).decider(state)
+        try:
+            decider.go_on(state)
+            if left := decider.unasked:
+                raise Divergence(left[0], described(state.flow.asked[left[0]]), "")
+        except Divergence as found:
+            raise ConfigError(
+                f"the code of workflow {state.agent!r} does not fit what it shares: {found}"
+            ) from None
+        finally:
+            decider.close()
+
+    def _live(self, name: str) -> Runnable[Any] | None:
+        given = all_members(self._given) if self._given is not None else ()
+        return next((each for each in given if each.name == name), self._registry.agents.get(name))
 
 
 def _problem(message: str, whom: list[str]) -> str:

@@ -28,23 +28,34 @@ from ...eventlog.events import (
 )
 from ...eventlog.names import child_run_id
 from ...eventlog.ports import Subject
+from ...projections.fold import apply
+from ...projections.run_state import RunState
 from ..core.commands import Inject
 from ..core.lineage import link_to, node_place
 from ..core.submission import with_model
 from ..core.turn import Turn
 from .history import ForkTarget, check, results_behind, take_over
 from .nodes import take_over_nodes
+from .operations import places_of, take_over_operations, with_code
 from .sharing import sharing_of
 
 
 class Ancestor(msgspec.Struct, frozen=True):
-    """A run of the forked family. For each event: the position of its commit in the log, and its digest."""
+    """A run of the forked family. For each event: the position of its commit in the log, its digest and its time."""
 
     subject: Subject
     path: str
     history: list[StoredEvent | Unknown]
     positions: list[int]
     digests: list[str]
+    times: list[float]
+
+    def folded(self, at: int) -> RunState:
+        """Return the state of the run as it was at a revision."""
+        state = RunState(run=self.subject.id, root=self.subject.root, path=self.path)
+        for event, when in zip(self.history[:at], self.times, strict=False):
+            apply(state, event, when)
+        return state
 
     @property
     def submitted(self) -> Submitted | None:
@@ -85,10 +96,11 @@ class Ancestors:
     def add(self, recorded: Recorded, events: Sequence[StoredEvent | Unknown]) -> None:
         """Add a commit's events, with their large values."""
         subject = recorded.subject
-        run = self.family.setdefault(subject.id, Ancestor(subject, recorded.commit.path, [], [], []))
+        run = self.family.setdefault(subject.id, Ancestor(subject, recorded.commit.path, [], [], [], []))
         run.history.extend(events)
         run.positions.extend(recorded.position for _ in events)
         run.digests.extend(recorded.digest for _ in events)
+        run.times.extend(recorded.commit.at for _ in events)
 
 
 class Shared(msgspec.Struct, frozen=True):
@@ -162,8 +174,9 @@ class _Sharing:
         for event in was.history[:at]:
             child = self._family.get(event.child_run) if isinstance(event, ChildStarted) else None
             link = child.submitted.parent if child is not None and child.submitted is not None else None
-            if child is not None and link is not None and child.revision_before(self._cut):
+            if isinstance(event, ChildStarted) and child and link and child.revision_before(self._cut):
                 place = link.tool_call_id or f"node {child.path.rpartition('/')[2]}"
+                place = f"place {event.place}" if event.place else place
                 children[child.subject.id] = child_run_id(target.run, place, link.ordinal)
         return msgspec.structs.replace(target, children=children)
 
@@ -172,28 +185,37 @@ class _Sharing:
     ) -> None:
         """Share a run that goes on in the fork, and the runs below it that belong to its history."""
         _check(was, at)
-        if submitted.kind == "agent":
-            turn = take_over(was.history, at, submitted, target, self._now, message)
-        else:
-            replays = submitted.fork is not None and submitted.fork.tools == "replay"
-            recorded = self._results_below(was, target) if replays else ()
-            turn = take_over_nodes(was.history, at, submitted, target, self._now, recorded)
+        replays = submitted.fork is not None and submitted.fork.tools == "replay"
+        recorded = self._results_below(was, target) if replays else ()
+        match submitted.kind:
+            case "agent":
+                turn = take_over(was.history, at, submitted, target, self._now, message)
+            case "workflow":
+                own = results_behind(was.history, at) if replays else ()
+                results, state = [*own, *recorded], was.folded(at)
+                turn = take_over_operations(was.history[:at], state, submitted, target, self._now, results)
+            case _:
+                turn = take_over_nodes(was.history, at, submitted, target, self._now, recorded)
         self._add(Shared(was, at, turn), target)
 
     def _results_below(self, was: Ancestor, target: ForkTarget, above: str = "") -> Iterator[ResultRecorded]:
         """Yield the results of nodes that began after the cut, for the fork's nodes at the same places."""
+        places = places_of(was.history)
         for run, node in self._family.items():
             link = node.submitted.parent if node.submitted is not None else None
             if link is None or link.run != was.subject.id or link.tool_call_id or run in target.children:
                 continue
             name = node.path.rpartition("/")[2]
-            place = f"{above}{node_place(name, link.ordinal)}"
+            place = f"{above}{node_place(name, link.ordinal, places.get(run, ''))}"
             yield from results_behind(node.history, 0, place)
             yield from self._results_below(node, target, f"{place}/")
 
     def copy(self, was: Ancestor, submitted: Submitted, target: ForkTarget) -> None:
         """Share a finished run unchanged, with all runs below it."""
         _check(was, len(was.history))
+        if submitted.kind == "workflow":
+            state = was.folded(len(was.history))
+            submitted = with_code(submitted, state, state.flow.order if state.flow is not None else ())
         turn = target.turn(submitted, self._now)
         begun = next((n for n, event in enumerate(was.history) if isinstance(event, Status)), 0)
         lived = (event for event in was.history[begun + 1 :] if sharing_of(event) != "driving")

@@ -33,6 +33,7 @@ from ..ports.files import Content
 from .family import Ancestor, Ancestors, Opening, share
 from .history import check, has_begun
 from .nodes import has_node
+from .operations import has_operation
 
 POLICIES: tuple[ForkTools, ...] = ("replay", "ask", "run")
 
@@ -134,11 +135,6 @@ async def _origin(commits: AsyncIterator[Stored], artifacts: FamilyArtifacts, ru
             ancestors.add(recorded, events)
     if run not in ancestors.family:
         raise RunNotFound(f"there is no run {run!r}")
-    for each in ancestors.family.values():
-        if isinstance(opened := each.history[0], Submitted) and opened.kind == "workflow":
-            raise ConfigError(
-                f"run {each.subject.id} is a workflow, which cannot be forked yet: start it again"
-            )
     check(ancestors.family[run].history, at)
     return Origin(ancestors.family, at)
 
@@ -232,17 +228,21 @@ def _check_options(origin: Origin, options: ForkOptions) -> None:
     kind = origin.submitted.kind
     if kind != "agent" and _begun(origin):
         history = origin.run.history
-        last = next(n for n in range(origin.at, 0, -1) if not has_node(history, n))
+        last = next(n for n in range(origin.at, 0, -1) if not _BEGUN[kind](history, n))
+        first, below = ("operation", "a child") if kind == "workflow" else ("node", "a node")
         raise ConfigError(
-            f"a {kind} takes a new input only before its first node: fork it at revision {last} or before, "
-            "or fork the run of a node"
+            f"a {kind} takes a new input only before its first {first}: fork it at revision {last} or before, "
+            f"or fork the run of {below}"
         )
+
+
+_BEGUN = {"agent": has_begun, "workflow": has_operation, "swarm": has_node, "ralph": has_node}
+"""For each kind of run: may anything have read its input?"""
 
 
 def _begun(origin: Origin) -> bool:
     """Return whether anything may have read the run's input."""
-    begun = has_begun if origin.submitted.kind == "agent" else has_node
-    return begun(origin.run.history, origin.at)
+    return _BEGUN[origin.submitted.kind](origin.run.history, origin.at)
 
 
 def replaces_input(origin: Origin, options: ForkOptions) -> bool:

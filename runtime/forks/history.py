@@ -176,6 +176,29 @@ def results_behind(history: History, at: int, below: str = "") -> Iterator[Resul
             )
 
 
+class Starts:
+    """The started attempts in a history."""
+
+    def __init__(self, own: History) -> None:
+        self._last = {event.tool_call_id: event for event in own if isinstance(event, ToolStarted)}
+        self._failed = {
+            (event.tool_call_id, event.attempt) for event in own if isinstance(event, ToolAttemptFailed)
+        }
+
+    def is_accounted_for(self, start: ToolStarted) -> bool:
+        """Return whether a copy shows how this attempt ended: answers of a person are not shared."""
+        return start is self._last[start.tool_call_id] or (start.tool_call_id, start.attempt) in self._failed
+
+
+def unmarked(event: StoredEvent | Unknown) -> StoredEvent | Unknown:
+    """Return the event without the marks of a result that the original had from a run that it was forked from."""
+    if isinstance(event, ToolResult) and not event.agent_path and "recorded_from" in event.metadata:
+        marks = {"recorded_from", "deduplicated"}
+        metadata = {key: value for key, value in event.metadata.items() if key not in marks}
+        return msgspec.structs.replace(event, metadata=metadata)
+    return event
+
+
 class _Copy:
     """One history, cut at a revision."""
 
@@ -189,10 +212,7 @@ class _Copy:
         self._finished = {
             event.tool_call_id for event in own if isinstance(event, ToolResult) and not is_by_provider(event)
         }
-        self._last_starts = {event.tool_call_id: event for event in own if isinstance(event, ToolStarted)}
-        self._failed_attempts = {
-            (event.tool_call_id, event.attempt) for event in own if isinstance(event, ToolAttemptFailed)
-        }
+        self._starts = Starts(own)
         self._calls_of = {
             event.child_run: event.tool_call_id for event in own if isinstance(event, ChildStarted)
         }
@@ -219,7 +239,7 @@ class _Copy:
             case _, ChildStarted() | ChildFinished() | ChildReturned():
                 return self._is_child_kept(event)
             case _, ToolStarted():
-                return called and self._is_accounted_for(event)
+                return called and self._starts.is_accounted_for(event)
             case _, ApprovalResolved():
                 request = self._requests.get(event.tool_call_id)
                 return called and request is not None and request.approval_id == event.approval_id
@@ -232,11 +252,6 @@ class _Copy:
         """Return whether the child belongs to a finished call, and is shared: its usage always is, with the result."""
         finished = self._calls_of.get(event.child_run) in self._finished
         return finished and (event.child_run in self._target.children or isinstance(event, ChildReturned))
-
-    def _is_accounted_for(self, start: ToolStarted) -> bool:
-        """Return whether the copy shows how this attempt ended: answers of a person are not shared."""
-        is_last = start is self._last_starts[start.tool_call_id]
-        return is_last or (start.tool_call_id, start.attempt) in self._failed_attempts
 
     def fill(self, turn: Turn) -> None:
         """Add what is kept to the turn, with the approvals and the pauses that belong to it."""
@@ -254,11 +269,7 @@ class _Copy:
     def _rebased(self, event: StoredEvent | Unknown, turn: Turn) -> StoredEvent:
         if isinstance(event, Prepared) and not event.agent_path:
             return msgspec.structs.replace(event, model=turn.rules.model)
-        if isinstance(event, ToolResult) and not event.agent_path and "recorded_from" in event.metadata:
-            marks = {"recorded_from", "deduplicated"}
-            metadata = {k: v for k, v in event.metadata.items() if k not in marks}
-            return msgspec.structs.replace(event, metadata=metadata)
-        return self._target.rebase(event)
+        return self._target.rebase(unmarked(event))
 
     def _ask(self, turn: Turn) -> None:
         """Add the approvals of a round after the last call of its reply, and the pause."""

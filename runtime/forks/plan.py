@@ -20,6 +20,7 @@ from ...eventlog.events import (
     is_by_provider,
 )
 from ...eventlog.parts import FilePart, files_of
+from ...projections.flow_state import FlowState, OperationKind
 from ...projections.fold import apply
 from ...projections.run_state import CallState, RunState
 from ..core.commands import Claim, ToolsResolved
@@ -31,10 +32,11 @@ from ..core.tool_calls import approval_needed, callable_, denied, recorded_resul
 from ..core.turn import Turn
 from .family import Ancestor, Opening, Shared
 from .fork import ForkOptions, Origin, replaces_input
+from .operations import places_of
 
 CallPlan = Literal["kept", "recorded", "asked", "run", "answered"]
 """The plan of a call: its result is kept or recorded, an approval is requested, it runs, or the core answers it."""
-First = Literal["prepare", "model", "calls", "nodes", "end"]
+First = Literal["prepare", "model", "calls", "nodes", "code", "end"]
 
 
 class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +52,18 @@ class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     effect: ToolEffect | None
     becomes: CallPlan
+
+
+class PlannedOperation(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation of a workflow that the fork does not keep: if its code asks for it again, it is done again.
+
+    `agent_path` is that of the workflow in the fork, `kind` as in `OperationKind`; a tool's calls are planned calls.
+    """
+
+    agent_path: str
+    place: str
+    kind: OperationKind
+    name: str
 
 
 class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,10 +86,11 @@ class ForkPlan(msgspec.Struct, frozen=True, kw_only=True):
     `shared` events are copied, with `steps` completed steps and the tokens of `usage`, including those of the runs
     below (`nodes`). `input` is the fork's own, with its `files`: it replaces the run's input if nothing can have
     read that (`replaces_input`), else it is a message for the next step. `first` is what happens first: the
-    preparation, a model call (of step `step`), the `open` calls, the `nodes` of a swarm or loop, or the end of the
-    run. `open` are the calls of the rounds open there; `behind` those made later, also in runs below, each with
-    what happens to the same call in the fork. `tools` is the policy. `model` and `model_was` are empty for a swarm
-    or loop that keeps its models.
+    preparation, a model call (of step `step`), the `open` calls, the `nodes` of a swarm or loop, the `code` of a
+    workflow, or the end of the run. Of a workflow, `operations` are kept, and `again` are those that are not. `open`
+    are the calls of the rounds open there; `behind` those made later, also in runs below, each with what happens to
+    the same call in the fork. `tools` is the policy. `model` and `model_was` are empty for a swarm or loop that keeps
+    its models.
     """
 
     run: str
@@ -96,6 +111,8 @@ class ForkPlan(msgspec.Struct, frozen=True, kw_only=True):
     first: First
     step: int
     nodes: tuple[PlannedNode, ...]
+    operations: int
+    again: tuple[PlannedOperation, ...]
     open: tuple[PlannedCall, ...]
     behind: tuple[PlannedCall, ...]
 
@@ -125,6 +142,8 @@ def plan_of(origin: Origin, options: ForkOptions, opening: Opening) -> ForkPlan:
         first=first,
         step=step,
         nodes=tuple(_nodes(opening)),
+        operations=sum(len(flow.order) for flow in _flows(opening)),
+        again=tuple(operation for shared in _going_on(opening) for operation in _again(shared)),
         open=tuple(call for shared in _going_on(opening) for call in _planned_open(shared.turn)),
         behind=tuple(_behind(origin, opening)),
     )
@@ -143,6 +162,8 @@ def _going_on(opening: Opening) -> Iterator[Shared]:
 
 def _first(turn: Turn) -> tuple[First, int]:
     state = turn.state
+    if state.kind == "workflow":
+        return "code", 0
     if not state.prepared:
         return "prepare", state.step
     if state.kind != "agent":
@@ -172,8 +193,9 @@ def _nodes(opening: Opening) -> Iterator[PlannedNode]:
     """Yield the runs of the flow: the nodes of each run that goes on, parents first."""
     for shared in _going_on(opening):
         state = shared.turn.state
-        for node in state.nodes:
-            known = opening[node.child_run]
+        flow = state.flow
+        for child in flow.children if flow is not None else [node.child_run for node in state.nodes]:
+            known = opening[child]
             below = known.turn.state
             yield PlannedNode(
                 agent_path=below.path,
@@ -183,7 +205,7 @@ def _nodes(opening: Opening) -> Iterator[PlannedNode]:
                 status=_status_of(known.was, known.at),
                 steps=below.steps_completed,
             )
-        for effect in _next_of(shared.turn) if state.kind != "agent" else ():
+        for effect in _next_of(shared.turn) if state.kind not in {"agent", "workflow"} else ():
             if isinstance(effect, RunNode) and state.node(effect.name, effect.ordinal) is None:
                 yield PlannedNode(agent_path=f"{state.path}/{effect.name}", becomes="begins")
 
@@ -193,6 +215,22 @@ def _status_of(was: Ancestor, at: int) -> str:
     for event in was.history[:at]:
         apply(state, event, 0.0)
     return state.status
+
+
+# --- operations -------------------------------------------------------------------------------------------------------
+
+
+def _flows(opening: Opening) -> Iterator[FlowState]:
+    return (flow for shared in _going_on(opening) if (flow := shared.turn.state.flow) is not None)
+
+
+def _again(shared: Shared) -> Iterator[PlannedOperation]:
+    """Yield what a workflow asked for besides calls, and the fork does not keep."""
+    state, flow = shared.turn.state, shared.turn.state.flow
+    before = shared.was.folded(len(shared.was.history)).flow if flow is not None else None
+    for place, asked in before.asked.items() if flow is not None and before is not None else ():
+        if place not in flow.asked and asked.kind != "tool" and not before.has_lost(place):  # type: ignore[union-attr]
+            yield PlannedOperation(agent_path=state.path, place=place, kind=asked.kind, name=asked.name)
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
@@ -241,7 +279,8 @@ def _behind(origin: Origin, opening: Opening) -> Iterator[PlannedCall]:
         above = was.submitted.parent if was.submitted is not None else None
         parent = begun.get(above.run) if above is not None else None
         if above is not None and parent is not None and above.tool_call_id not in parent.recorded:
-            begun[run] = _beginning(was, above, parent)
+            place = places_of(origin.family[above.run].history).get(run, "")
+            begun[run] = _beginning(was, above, parent, place)
             yield from _behind_new(was, _target_path(origin, was), begun[run])
 
 
@@ -253,12 +292,12 @@ class _Begun(msgspec.Struct, frozen=True):
     below: list[ResultRecorded]
 
 
-def _beginning(was: Ancestor, above: ParentLink, parent: _Begun) -> _Begun:
+def _beginning(was: Ancestor, above: ParentLink, parent: _Begun, place: str) -> _Begun:
     """Return a run as it would start below another one."""
     assert was.submitted is not None  # noqa: S101 - for the type checker
     link = link_to(parent.submitted, above.run, above.tool_call_id, above.ordinal)
     submitted = msgspec.structs.replace(was.submitted, parent=link, fork=None)
-    place = node_place(was.path.rpartition("/")[2], above.ordinal)
+    place = node_place(was.path.rpartition("/")[2], above.ordinal, place)
     kept = list(recorded_for(place, parent.below)) if above.tool_call_id is None else []
     own = {result.source for result in kept if not result.below}
     return _Begun(submitted, own, [result for result in kept if result.below])
@@ -278,11 +317,14 @@ def _behind_shared(shared: Shared) -> Iterator[PlannedCall]:
     """Yield the later calls of a run that goes on in the fork."""
     turn = shared.turn
     tools = turn.state.tools or _tools_in(shared.was)
+    if turn.state.kind == "workflow":  # it gets to know a tool with its first call
+        tools = {**_tools_in(shared.was), **turn.state.tools}
     state = msgspec.structs.replace(turn.state, recorded={}, tools=tools)
     known = _recorded(shared)
-    open_calls = turn.state.calls if turn.state.step_open else {}
-    for call, step in _calls_in(shared.was, shared.at):
-        if call.id not in open_calls:
+    flow = turn.state.flow
+    kept = flow.asked if flow is not None else turn.state.calls if turn.state.step_open else {}
+    for call, step in _calls_in(shared.was, 0 if flow is not None else shared.at):
+        if call.id not in kept:
             plan: CallPlan = (
                 "recorded" if call.id in known else _plan_of_new(state, turn.rules, turn.now, call)
             )
@@ -312,6 +354,7 @@ def _calls_in(was: Ancestor, at: int) -> Iterator[tuple[CallState, int]]:
                 name=event.tool_name,
                 arguments=event.arguments,
                 raw_arguments=event.raw_arguments,
+                rules=event.rules,
             )
             yield call, event.step or 0
 

@@ -227,7 +227,9 @@ class ToolContext(RunContext[DepsT_co]):
         The input is a text, a `File`, or a list of both; `files` are those that this run has.
         """
         if not is_runnable(runnable):
-            raise _misused(f"only agents, swarms and loops can be run, not a {type(runnable).__name__}")
+            raise _misused(
+                f"only agents, swarms, loops and workflows can be run, not a {type(runnable).__name__}"
+            )
         content = _content(input)
         options = ChildOptions(user, metadata)
         self._check_open("run a child")

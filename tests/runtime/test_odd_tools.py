@@ -63,7 +63,10 @@ ENDS: list[tuple[Callable[[ToolContext], Any], str]] = [
     (fails(Retryable("soon", after_s="2")), "soon"),  # type: ignore[arg-type] # what it is about
     (fails(ToolFailed("odd", result=Unstorable())), "odd"),
     (lambda context: context.memo(5, dict), "the name of a memo must be text, not 5"),  # type: ignore[arg-type] # as above
-    (lambda context: context.run("agent", "x"), "only agents, swarms and loops can be run, not a str"),  # type: ignore[arg-type]
+    (
+        lambda context: context.run("agent", "x"),
+        "only agents, swarms, loops and workflows can be run, not a str",
+    ),  # type: ignore[arg-type]
     (
         lambda context: context.run(Agent("child"), 5),
         "the input of a child run: content must be a text, a File, or a list of texts and Files, not 5",

@@ -280,12 +280,3 @@ async def test_an_operation_that_is_never_awaited_and_a_foreign_await_end_the_ru
         await (await cheap.start(forgetful, "")).result(timeout_s=30)
     with pytest.raises(RunFailed, match="a workflow awaits only what its run gives"):
         await (await cheap.start(foreign, "")).result(timeout_s=30)
-
-
-async def test_the_run_of_a_workflow_cannot_be_forked(cheap: Place) -> None:
-    await cheap.open(settle)
-    run = await cheap.start(settle, "17")
-    await run.signal("paid", {"eur": 3})
-    await run.result(timeout_s=30)
-    with pytest.raises(ConfigError, match="workflow, which cannot be forked"):
-        await cheap.runtime.fork(run.run_id, at=2)

@@ -17,7 +17,6 @@ from foldlog.eventlog.events import (
     ModelFailed,
     Prepared,
     Step,
-    Submitted,
     TokenUsage,
     ToolResult,
     Unknown,
@@ -96,20 +95,9 @@ def state_at(origin: Origin) -> RunState:
     return state
 
 
-def has_workflow(name: str) -> bool:
-    """True if a run of the history is a workflow, which cannot be forked."""
-    return any(
-        isinstance(event, Submitted) and event.kind == "workflow"
-        for trace in traces(name)
-        for recorded in trace.commits
-        for event in recorded.commit.events
-    )
-
-
 ALL = sorted(path.stem for path in HISTORIES.glob("*.jsonl"))
 NEWER = "from_a_newer_writer"
-WORKFLOWS = [name for name in ALL if has_workflow(name)]
-FORKABLE = [name for name in ALL if name not in {NEWER, *WORKFLOWS}]
+FORKABLE = [name for name in ALL if name != NEWER]
 LARGE = "coordinated"
 """One that has each policy at every third revision."""
 
@@ -134,15 +122,6 @@ async def test_a_fork_at_every_revision_is_legal_and_decided_again_as_it_is_stor
                 fork = await load_trace(log, subject.id)
                 assert check_trace(fork, ended=False) == [], told
                 assert replay(fork).divergence is None, told
-
-
-@pytest.mark.parametrize("name", WORKFLOWS)
-async def test_a_family_with_a_workflow_is_refused(name: str) -> None:
-    log = MemoryLog()
-    await import_archive(archive(name), log)
-    for _, run in runs_of(name):
-        with pytest.raises(ConfigError, match="is a workflow, which cannot be forked"):
-            await read_origin(log, await find_run(log, run), 1)
 
 
 async def _claim(log: MemoryLog, run: str, origin: Origin) -> None:
@@ -234,8 +213,9 @@ def test_a_fork_that_is_forked_at_its_own_end_shares_the_same_once_more(tools: F
         for at in revisions(trace, run):
             opened = forked(origin_of(trace, run, at), ForkOptions(tools="run"))
             first, events = state_of(opened), list(opened["fork"].turn.events)
+            none = [0.0] * len(events)
             stored = Ancestor(
-                run_subject(0, "fork", "fork"), "agent", events, [1] * len(events), [""] * len(events)
+                run_subject(0, "fork", "fork"), "agent", events, [1] * len(events), [""] * len(events), none
             )
             second = state_of(
                 forked(Origin({"fork": stored}, len(events)), ForkOptions(tools=tools), "second")

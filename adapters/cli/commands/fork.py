@@ -14,7 +14,7 @@ from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from ....replay import Archive
-    from ....runtime import ForkPlan, PlannedCall, PlannedNode, Runtime
+    from ....runtime import ForkPlan, PlannedCall, PlannedNode, PlannedOperation, Runtime
     from ..output.terminal import Screen
     from ..output.watching import Watch
 
@@ -58,7 +58,8 @@ def fork(  # noqa: PLR0913 - the options
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="MODEL", help="Use another model from there on; for a swarm or loop, in all its agents."
+            metavar="MODEL",
+            help="Use another model from there on; for a swarm, loop or workflow, in all its agents.",
         ),
     ] = None,
     input: Annotated[  # noqa: A002 - the word of the field
@@ -274,6 +275,8 @@ def _show(screen: Screen, plan: ForkPlan) -> None:
     say(("first    ", "dim"), _first(plan))
     for node in plan.nodes:
         say("         ", _node(plan, node))
+    for operation in plan.again:
+        say("         ", _operation(plan, operation))
     if plan.open and plan.first != "calls":
         say(("open     ", "dim"), "calls that are open at this revision:")
     for call in plan.open:
@@ -285,8 +288,9 @@ def _show(screen: Screen, plan: ForkPlan) -> None:
 
 
 def _shared(plan: ForkPlan) -> str:
-    steps = "1 step" if plan.steps == 1 else f"{plan.steps} steps"
-    return f"{steps} and {plan.usage.total_tokens:,} tokens are shared"
+    is_code = plan.kind == "workflow"
+    done = counted(plan.operations, "operation") if is_code else counted(plan.steps, "step")
+    return f"{done} and {plan.usage.total_tokens:,} tokens are shared"
 
 
 def _first(plan: ForkPlan) -> str:
@@ -295,6 +299,7 @@ def _first(plan: ForkPlan) -> str:
         "model": f"the model call of step {plan.step}",
         "calls": f"the open calls of step {plan.step}:",
         "nodes": "its nodes:",
+        "code": "its code runs again over what is shared; what it then asks for is done:",
         "end": "the end is decided again, from the shared history"
         if plan.kind != "agent"
         else "the final answer is part of the history: the fork ends with it",
@@ -311,6 +316,19 @@ def _node(plan: ForkPlan, node: PlannedNode) -> str:
     }[node.becomes]
 
 
+def _operation(plan: ForkPlan, operation: PlannedOperation) -> str:
+    from ..output.escaping import one_line
+
+    below = _below(plan, operation.agent_path)
+    fate = {"agent": "starts again", "ask": "is asked again", "memo": "is computed again"}
+    return one_line(f"{below and below + ' '}{operation.place} {fate.get(operation.kind, 'waits again')}")
+
+
+def counted(number: int, word: str) -> str:
+    """Return a number with its word, as `2 steps`."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
 def _below(plan: ForkPlan, agent_path: str) -> str:
     """Return a path relative to the fork."""
     return agent_path.removeprefix(f"{plan.agent}/") if agent_path != plan.agent else ""
@@ -324,7 +342,8 @@ def _tell_call(screen: Screen, plan: ForkPlan, call: PlannedCall) -> None:
 
     effect = f" ({call.effect})" if call.effect is not None else ""
     below = _below(plan, call.agent_path)
-    head = f"{below and below + ' '}{call.step} {one_line(call.tool_name)}"
+    what = f"{call.step} {call.tool_name}" if call.step else call.tool_call_id  # in a workflow, the place
+    head = f"{below and below + ' '}{one_line(what)}"
     fate = _FATES[call.becomes], _STYLES.get(call.becomes, "")
     indent = " " * (_LABEL + 1)
     lines = screen.lines(call.arguments, len(indent) + 2, data=False)

@@ -482,7 +482,9 @@ def summary(state: RunState) -> list[Part]:
     style = {"completed": GOOD, "error": BAD, "cancelled": BAD}.get(state.status, ASK)
     reason = state.terminal.reason if state.terminal is not None else state.paused or ""
     count, unit = state.steps_completed, "step"
-    if state.kind not in {"", "agent"}:
+    if state.flow is not None:
+        count, unit = len(state.flow.order), "operation"
+    elif state.kind not in {"", "agent"}:
         count, unit = len(state.nodes), "iteration" if state.kind == "ralph" else "node"
     done = f"{count} {unit}{'' if count == 1 else 's'}"
     took_s = max(0.0, state.updated_at - state.submitted_at)

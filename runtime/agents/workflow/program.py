@@ -18,12 +18,15 @@ from typing import Any
 import msgspec
 
 from ....eventlog.errors import OperationFailed
+from ....eventlog.events import ToldAs
 from ....projections.flow_state import Asked, Ended, FlowState
+from ....projections.fold.operations import code_began_at
 from ....projections.run_state import RunState
 from ...core.workflow.facts import Choose, Ending, Fact, Mark
 from ...core.workflow.places import described, related
 from ...ports.tools import in_a_line
 from .operations import FOREIGN, Gather, Operation
+from .run import told_itself
 
 Main = Callable[["Program"], Coroutine[Any, Any, str]]
 
@@ -76,8 +79,7 @@ class Program:
 
     def __init__(self, state: RunState, main: Main, *, operations_max: int) -> None:
         flow = _flow_of(state)
-        self.run, self.state, self.at, self.is_at_work = state.run, state, state.elapsed.claimed_at, False
-        self.seed = state.run
+        self.state, self.at, self.is_at_work = state, code_began_at(state), False
         self._wanted: dict[str, Operation[Any]] = {}
         self._flow, self._main, self._max = flow, main, operations_max
         self._begun = False
@@ -138,6 +140,16 @@ class Program:
         self._unawaited.clear()
 
     # --- for the code -------------------------------------------------------------------------------------------------
+
+    @property
+    def told(self) -> ToldAs:
+        """The run that the code is told it is: of a fork, the original while the code runs over what they share."""
+        submitted = self.state.submitted
+        fork = submitted.fork if submitted is not None else None
+        for each in fork.code.told if fork is not None and fork.code is not None else ():
+            if self._cursor < each.ends:
+                return each
+        return told_itself(self.state)
 
     def written(self, awaitable: Operation[Any] | Gather) -> None:
         """Note an awaitable of the run: by the end of the code it must have been awaited."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar, cast
 import msgspec
 
 from ....eventlog.errors import ConfigError, OperationFailed
-from ....eventlog.events import CallRules, WaitKind
+from ....eventlog.events import CallRules, ToldAs, WaitKind
 from ....eventlog.names import digest_of
 from ....projections.flow_state import Asked, Ended, OperationKind
 from ....projections.run_state import RunState
@@ -43,9 +43,13 @@ STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 class RunProgram(OperationProgram, Protocol):
     """The runner of a workflow's code or table, as far as its run needs it."""
 
-    run: str
     state: RunState
     at: float
+
+    @property
+    def told(self) -> ToldAs:
+        """The run that the code is told it is."""
+        ...
 
     def mark(self, place: str, name: str, value: Any) -> Any:
         """Return the value that the log has at this place, or store this one."""
@@ -89,8 +93,8 @@ class WorkflowRun:
 
     @property
     def run_id(self) -> str:
-        """The id of the run."""
-        return self._program.run
+        """The id of the run. In a fork, that of the original while the code runs over what both share."""
+        return self._program.told.run
 
     @property
     def user(self) -> str | None:
@@ -100,9 +104,8 @@ class WorkflowRun:
 
     @property
     def session(self) -> str | None:
-        """The session of the run."""
-        submitted = self._program.state.submitted
-        return submitted.session if submitted is not None else None
+        """The session of the run; of a fork as `run_id`."""
+        return self._program.told.session
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -348,6 +351,12 @@ class WorkflowRun:
         except (TypeError, ValueError) as error:  # NotJson is one
             raise ConfigError(f"a schema must be a JSON Schema: {error}") from None
         return form
+
+
+def told_itself(state: RunState) -> ToldAs:
+    """Return what the code of a run is told that runs over nothing of another one."""
+    session = state.submitted.session if state.submitted is not None else None
+    return ToldAs(run=state.run, session=session, ends=0)
 
 
 async def _awaited(operation: Any) -> Any:

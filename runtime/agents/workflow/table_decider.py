@@ -14,7 +14,9 @@ from typing import Any, Protocol
 import msgspec
 
 from ....eventlog.errors import ConfigError, NotRegistered
+from ....eventlog.events import ToldAs
 from ....projections.flow_state import Ended, FlowState
+from ....projections.fold.operations import code_began_at
 from ....projections.run_state import RunState
 from ...core.templates import Missing, Template
 from ...core.workflow.facts import Ending, Fact, Skip
@@ -25,7 +27,7 @@ from ...ports.runnable import Runnable
 from ...ports.tools import Answer, Signal
 from .operations import Gather, Operation
 from .program import Divergence, Progress
-from .run import KnowsTools, WorkflowRun
+from .run import KnowsTools, WorkflowRun, told_itself
 from .table_config import INPUT, StepConfig, TableConfig
 
 
@@ -62,7 +64,7 @@ class TableDecider:
         self._table = table
         self._steps = {step.id: step for step in table.ordered()}
         """Each comes after all that it needs."""
-        self.run, self.state, self.at, self.is_at_work = state.run, state, state.elapsed.claimed_at, True
+        self.state, self.at, self.is_at_work = state, code_began_at(state), True
         self._run = WorkflowRun(self, table)
         self._flow: FlowState = _flow_of(state)
         submitted = state.submitted
@@ -116,6 +118,11 @@ class TableDecider:
         self._wanted = {}
 
     # --- for its operations -------------------------------------------------------------------------------------------
+
+    @property
+    def told(self) -> ToldAs:
+        """The run itself: a table has no code that asks."""
+        return told_itself(self.state)
 
     def written(self, awaitable: Operation[Any] | Gather) -> None:
         """Note nothing: what a table writes it asks for at once."""
