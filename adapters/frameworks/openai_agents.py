@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...eventlog.events import ToolEffect
 from ...runtime.agents.agent import Agent
 from ...runtime.agents.swarm import Swarm
+from ...runtime.ports.runnable import DepsT
 from .foreign_tool import ForeignTool, Reading, plain_name
 
 if TYPE_CHECKING:
@@ -33,11 +34,11 @@ _NOT_SENT = {"retry", "include_usage", "preserve_raw_usage", "store"}
 
 
 def from_openai_agents(
-    agent: agents.Agent[Any],
+    agent: agents.Agent[DepsT],
     *,
     model: str | None = None,
     effects: Mapping[str, ToolEffect] | None = None,
-) -> Agent[Any] | Swarm:
+) -> Agent[Any, DepsT] | Swarm[DepsT]:
     """Return an agent of the OpenAI Agents SDK as ours; one with handoffs as a swarm of all that it leads to.
 
     `model` replaces that of every agent. `effects` says what a second run of a tool would do (`pure`, `idempotent`); a

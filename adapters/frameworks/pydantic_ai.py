@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Union
 
 import pydantic
 
 from ...eventlog.events import ToolEffect
-from ...runtime.agents.agent import Agent
+from ...runtime.agents.agent import Agent, OutputT
+from ...runtime.ports.runnable import DepsT
 from ...runtime.ports.tools import InvalidArguments, ToolFailed
 from .foreign_tool import ForeignTool, Reading, plain_name
 
@@ -42,6 +44,8 @@ _SETTINGS = {
     "parallel_tool_calls": "parallel_tool_calls",
     "timeout": "timeout_s",
 }
+_MARKED = {"ToolOutput", "NativeOutput", "PromptedOutput"}
+"""Marks on output types: how the model is to give them, which is the provider's matter here."""
 _OF_EVERY_AGENT = {"ToolSearch", "PendingMessageDrainCapability"}
 """The capabilities that each agent has; they do nothing without tools that are loaded later."""
 _REFUSED_OF_TOOL = {
@@ -52,13 +56,13 @@ _REFUSED_OF_TOOL = {
 
 
 def from_pydantic_ai(
-    agent: pydantic_ai.Agent[Any, Any],
+    agent: pydantic_ai.Agent[DepsT, OutputT],
     *,
     name: str | None = None,
     model: str | None = None,
     effects: Mapping[str, ToolEffect] | None = None,
-) -> Agent[Any]:
-    """Return an agent of pydantic-ai as ours: model, instructions, settings, tools, output type.
+) -> Agent[OutputT, DepsT]:
+    """Return an agent of pydantic-ai as ours: model, instructions, settings, tools, types of output and dependencies.
 
     `name` and `model` replace those of the agent. `effects` says what a second run of a tool would do (`pure`,
     `idempotent`); a tool that is not named is `unsafe`. Tools get `Registry(deps=...)` as `ctx.deps`. Raises
@@ -73,6 +77,7 @@ def from_pydantic_ai(
         instructions=_instructions(agent),
         tools=tools,
         output_type=_output_type(reading, agent.output_type),
+        deps_type=_deps_type(agent),
         hitl_tools=[each.name for each in _functions(agent) if each.requires_approval],
         **_settings(reading, agent.model_settings),
     )
@@ -100,8 +105,13 @@ def _tools(reading: Reading, agent: Any) -> Iterator[ForeignTool]:
             dict(schema.json_schema),
             _runner(each),
             timeout_s=each.timeout,
-            wants_deps=each.takes_ctx and agent.deps_type is not type(None),
+            wants_deps=each.takes_ctx and _deps_type(agent) is not None,
         )
+
+
+def _deps_type(agent: Any) -> Any:
+    """Return the type of its dependencies; null if it takes none, which it says by `object` or `NoneType`."""
+    return None if agent.deps_type in {object, NoneType} else agent.deps_type
 
 
 def _is_empty(toolset: Any) -> bool:
@@ -185,15 +195,12 @@ async def _made(part: Any, context: Any) -> Any:
 
 def _output_type(reading: Reading, output_type: Any) -> Any:
     kind = type(output_type).__name__
-    if kind in {"ToolOutput", "NativeOutput", "PromptedOutput"}:
+    if kind in _MARKED:
         output_type = getattr(output_type, "output", None) or getattr(output_type, "outputs", None)
-    if isinstance(output_type, list) and len(output_type) == 1:
-        output_type = output_type[0]
-    if inspect.isfunction(output_type) or isinstance(output_type, list):
-        reading.refuse(
-            "output functions and lists of output types have no equivalent; name one type, or a union"
-        )
-    return output_type
+    several = output_type if isinstance(output_type, list | tuple) else [output_type]
+    if any(inspect.isroutine(each) or type(each).__name__ in {*_MARKED, "TextOutput"} for each in several):
+        reading.refuse("output_type: functions, and marks on one of several types, have no equivalent")
+    return Union[tuple(several)]  # noqa: UP007 - of one type it is that type
 
 
 def _settings(reading: Reading, settings: Any) -> dict[str, Any]:

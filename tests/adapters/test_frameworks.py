@@ -131,6 +131,39 @@ async def test_its_output_type_stays_its_output_type(monkeypatch: pytest.MonkeyP
     assert result.output == Weather(city="Oslo", degrees=-3)
 
 
+def as_words(text: str) -> list[str]:
+    """A function of the output."""
+    return text.split()
+
+
+@pytest.mark.parametrize("output_type", [[int, Weather], pydantic_ai.NativeOutput([int, Weather])])
+async def test_a_list_of_output_types_is_their_union(monkeypatch: pytest.MonkeyPatch, output_type: Any):
+    agent = from_pydantic_ai(pydantic_ai.Agent("openai:gpt-5.2", output_type=output_type), name="weather")
+    weather = '{"response": {"city": "Oslo", "degrees": -3}}'
+    async with served(monkeypatch, Reply(text=(weather,))) as (_, runtime):
+        assert (await runtime.run(agent, "Oslo?")).output == Weather(city="Oslo", degrees=-3)
+
+
+async def test_a_tool_with_a_context_needs_no_dependencies_if_its_agent_takes_none(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    theirs = pydantic_ai.Agent("openai:gpt-5.2")
+
+    @theirs.tool
+    def whose(ctx: pydantic_ai.RunContext) -> str:
+        """Say for whom this is."""
+        return f"{ctx.prompt}: {ctx.deps}"
+
+    assert from_pydantic_ai(dice_game()).deps_type is str
+    async with serve(call("whose"), Reply(text=("done",))) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with Runtime.open("memory://") as runtime:
+            assert (await runtime.run(from_pydantic_ai(theirs), "Hi")).output == "done"
+    assert [item["output"] for item in server.requests[-1].body["input"] if item.get("output")] == [
+        "Hi: None"
+    ]
+
+
 async def test_instructions_that_are_made_are_made_for_each_run(monkeypatch: pytest.MonkeyPatch):
     agent = pydantic_ai.Agent(
         "openai:gpt-5.2", deps_type=str, instructions=["Be kind.", lambda: "It is Monday.", needs_context]
@@ -171,7 +204,12 @@ async def needs_context(ctx: pydantic_ai.RunContext[str]) -> str:
         ({"model": TestModel()}, "has no provider here"),
         ({"model": "openai:x", "capabilities": [NativeTool(WebSearchTool())]}, "capability NativeTool"),
         ({"model": "openai:x", "toolsets": [pydantic_ai.FunctionToolset([dice])]}, "toolsets"),
-        ({"model": "openai:x", "output_type": [str, Weather]}, "lists of output types"),
+        ({"model": "openai:x", "output_type": pydantic_ai.TextOutput(as_words)}, "output_type: functions"),
+        (
+            {"model": "openai:x", "output_type": [int, pydantic_ai.ToolOutput(Weather)]},
+            "marks on one of several",
+        ),
+        ({"model": "openai:x", "output_type": [as_words, int]}, "output_type: functions"),
         ({"model": "openai:x", "model_settings": {"logit_bias": {"1": 2}}}, "'logit_bias'"),
     ],
 )

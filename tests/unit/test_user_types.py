@@ -19,37 +19,53 @@ STRICT = {"typeCheckingMode": "strict", "reportUnnecessaryComparison": False}
 """As pyright's own strict mode: basedpyright reports more."""
 
 
-def checkers(folder: Path) -> dict[str, list[str]]:
+def checkers(folder: Path, names: tuple[str, ...]) -> dict[str, list[str]]:
     (folder / "pyrightconfig.json").write_text(json.dumps(STRICT))
+    files = [f"{name}.py" for name in names]
     return {
-        "mypy": [str(BIN / "mypy"), "--strict", "--cache-dir", str(folder / "cache"), "right.py", "wrong.py"],
+        "mypy": [str(BIN / "mypy"), "--strict", "--cache-dir", str(folder / "cache"), *files],
         "pyright": [str(BIN / "basedpyright"), "--pythonpath", sys.executable],
     }
 
 
-@pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[tuple[str, int]]]:
-    """The lines that each checker finds an error in; both look at once."""
-    folder = tmp_path_factory.mktemp("user_code")
-    for name in ("right.py", "wrong.py"):
-        shutil.copy(CODE / name, folder)
+def errors(folder: Path, *names: str) -> dict[str, set[tuple[str, int]]]:
+    """Return the lines that each checker finds an error in; both look at once."""
+    for name in names:
+        shutil.copy(CODE / f"{name}.py", folder)
     running = {
         name: subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
-        for name, command in checkers(folder).items()
+        for name, command in checkers(folder, names).items()
     }
     told = {name: process.communicate()[0] for name, process in running.items()}
-    error = re.compile(r"(right|wrong)\.py:(\d+)(?::\d+)?(?: -|:) error")
+    error = re.compile(rf"({'|'.join(names)})\.py:(\d+)(?::\d+)?(?: -|:) error")
     return {name: {(file, int(line)) for file, line in error.findall(text)} for name, text in told.items()}
+
+
+def wrong_lines(name: str) -> set[tuple[str, int]]:
+    lines = (CODE / f"{name}.py").read_text().splitlines()
+    return {(name, number) for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[tuple[str, int]]]:
+    return errors(tmp_path_factory.mktemp("user_code"), "right", "wrong")
 
 
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
 def test_right_code_passes_and_each_wrong_line_of_user_code_is_found(
     said: dict[str, set[tuple[str, int]]], checker: str
 ) -> None:
-    lines = (CODE / "wrong.py").read_text().splitlines()
-    wrong = {("wrong", number) for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+    wrong = wrong_lines("wrong")
     assert len(wrong) > 30
     assert said[checker] == wrong
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_agents_of_other_frameworks_keep_their_types_of_output_and_dependencies(tmp_path: Path) -> None:
+    wrong = wrong_lines("frameworks")
+    assert len(wrong) == 3
+    assert errors(tmp_path, "frameworks") == {"mypy": wrong, "pyright": wrong}
 
 
 TABLES = {
