@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -32,14 +33,17 @@ def check(provider_of: ProviderOf, config: Mapping[str, Any], rules: Rules) -> N
 def check_files(
     provider_of: ProviderOf,
     models: Iterable[str],
-    files: Iterable[FilePart],
+    messages: Sequence[Sequence[FilePart]],
     data: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
-    """Raise `ConfigError` for the first file that one of the models is known not to take; `data` by artifact."""
+    """Raise `ConfigError` if one of the models is known not to take a file, or so many; `data` by artifact.
+
+    `messages` are the files of each message.
+    """
     asked = dict.fromkeys(models)
-    for file in files:
-        for model in asked:
-            provider, name = provider_of(model)
+    for model in asked if any(messages) else ():
+        provider, name = provider_of(model)
+        for file in chain.from_iterable(messages):
             refuses = getattr(provider, "refuses", None)
             if refuses is not None and refuses(name, file.media_type):
                 raise ConfigError(f"the model {model!r} does not take {file.media_type}: {file}")
@@ -47,6 +51,10 @@ def check_files(
             why = problem(name, file, data.get(file.artifact or "")) if problem is not None else None
             if why is not None:
                 raise ConfigError(f"the model {model!r} does not take {file}: {why}")
+        together = getattr(provider, "files_problem", None)
+        why = together(name, messages, data) if together is not None else None
+        if why is not None:
+            raise ConfigError(f"the model {model!r} does not take so many files: {why}")
 
 
 def known_models(provider_of: ProviderOf, models: Iterable[str]) -> list[str]:

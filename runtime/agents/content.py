@@ -56,14 +56,15 @@ def read_content(
     count = capabilities.tokens_by(registry.provider, readers[0].model) if readers else no_count
     own = held(content, limits, count)
     before = [(each, _held_message(each, limits, count)) for each in messages]
-    every = [own, *(found for _, found in before if found is not None)]
-    files = [file for each in every for file in files_of(each.parts)]
+    every = [*(found for _, found in before if found is not None), own]
+    by_message = [files_of(each.parts) for each in every]
+    files = [file for each in by_message for file in each]
     if files and not readers:
         raise ConfigError(f"a {runnable.kind} takes text only: give files to one of its agents, by a tool")
     check_total({file.artifact: file.bytes for file in files if file.artifact}, limits)
     data = {artifact: data for each in every for artifact, data in each.data.items()}
     for rules in readers:
-        capabilities.check_files(registry.provider, rules.models, files, data)
+        capabilities.check_files(registry.provider, rules.models, by_message, data)
     return GivenContent(
         text=own.text,
         parts=own.parts,
@@ -105,7 +106,7 @@ def read_message(registry: Registry, rules: Rules, content: Content) -> GivenCon
         raise ConfigError("a message needs a text that is not empty, or a file")
     files = files_of(found.parts)
     check_total({file.artifact: file.bytes for file in files if file.artifact}, rules.files)
-    capabilities.check_files(registry.provider, known, files, found.data)
+    capabilities.check_files(registry.provider, known, [files], found.data)
     return GivenContent(found.text, found.parts, data=found.data, known=_to_check(registry, [found]))
 
 

@@ -327,10 +327,12 @@ class ModelProvider(Protocol):
     A provider with tools of its own has `native_tool_problem(model, tool, *, tools) -> str | None`: why it cannot offer
     a native tool; null if it can. Its requests have no others, and without the method none.
 
-    A provider may have `refuses(model, media_type) -> bool`, for what a model is known not to take: a run with such a
-    file is refused before its first event. So it is for a file of which `file_problem(model, file, data) -> str |
-    None` says why it is too large (`data` may be null). And `file_tokens(model, file, data) -> int | None`, what a
-    file part takes of a prompt by the published rule (`data` is null for a URL); null counts four bytes as a token.
+    A provider may have `refuses(model, media_type) -> bool`, for what a model is known not to take: a run with such
+    a file is refused before its first event. So it is for a file of which `file_problem(model, file, data) -> str |
+    None` says why it is too large (`data` may be null), and for those of which `files_problem(model, messages,
+    data) -> str | None` says why they are too many (the files of each message, and their bytes by artifact). And
+    `file_tokens(model, file, data) -> int | None`, what a file part takes of a prompt by the published rule (`data`
+    is null for a URL); null counts four bytes as a token.
     """
 
     def check(self, model: str) -> None:

@@ -158,6 +158,46 @@ def test_a_file_over_the_limit_of_a_vendor_is_refused_with_both_numbers(
     assert f"{taken_bytes + 1:,} bytes, more than the {taken_bytes:,} that {vendor} takes of one" in why
 
 
+def files_of_type(media_type: str, count: int) -> list[FilePart]:
+    return [
+        FilePart(media_type=media_type, name=f"{number}", artifact=f"{number}", bytes=100)
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model"), [("anthropic", "claude-sonnet-5"), ("bedrock", CLAUDE_4), ("bedrock", CLAUDE_3)]
+)
+def test_more_than_twenty_pictures_for_claude_must_be_small(vendor: str, model: str) -> None:
+    provider = VendorProvider(vendor)
+    turns = [files_of_type("image/png", 20), files_of_type("image/png", 1)]
+    small, large = {"0": png(2000, 100)}, {"0": png(2000, 100), "19": png(2001, 100)}
+    assert provider.files_problem(model, turns[:1], large) is None
+    assert provider.files_problem(model, turns, small) is None
+    why = provider.files_problem(model, turns, large)
+    assert why is not None
+    assert "with 21 pictures in a request none may have more than 2,000 pixels on a side" in why
+    assert "19 (image/png" in why
+    assert "has 2,001 x 10" in why
+    assert VendorProvider("google").files_problem("gemini-3-pro", turns, large) is None
+
+
+def test_a_message_of_bedrock_has_at_most_five_documents_and_twenty_pictures() -> None:
+    provider, nova = VendorProvider("bedrock"), "amazon.nova-pro-v1:0"
+    full = [*files_of_type("application/pdf", 5), *files_of_type("image/png", 20)]
+    text = files_of_type("text/csv", 3)  # goes as text
+    for model in (CLAUDE_4, nova, "meta.llama4-maverick-17b-instruct-v1:0"):
+        assert provider.files_problem(model, [[*full, *text], [], full[:5]], {}) is None
+        why = provider.files_problem(model, [[], [*full, *files_of_type(DOCX, 1)]], {})
+        assert why == "a message has 6 documents, and bedrock takes at most 5 in one"
+    more = [files_of_type("image/png", 21)]
+    assert provider.files_problem(CLAUDE_4, more, {}) == (
+        "a message has 21 pictures, and bedrock takes at most 20 in one"
+    )
+    assert provider.files_problem(nova, more, {}) is None
+    assert VendorProvider("anthropic").files_problem("claude-sonnet-5", [full, full[:4]], {}) is None
+
+
 @pytest.mark.parametrize(
     ("vendor", "model", "media_type"),
     [
@@ -207,3 +247,31 @@ async def test_a_picture_that_is_too_large_for_claude_is_refused_before_its_run_
         await provider.aclose()
     assert failed.value.error_type == "invalid_request"
     assert len(server.requests) == 1
+
+
+async def test_too_many_pictures_are_refused_before_the_run_and_within_one_before_they_are_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @tool(effect="pure")
+    def photos(count: int) -> list[File]:
+        """Take photos, the first of them wide."""
+        wide = File.from_bytes(png(2001, 100), name="wide.png")
+        return [wide, *(File.from_bytes(png(20, 100 + each), name="small.png") for each in range(count - 1))]
+
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key-verysecret")
+    agent = Agent("seer", model="anthropic:claude-sonnet-5", tools=[photos])
+    taking = Reply(calls=(Call(id="c1", name="photos", arguments=('{"count": 20}',)),))
+    more = Reply(calls=(Call(id="c2", name="photos", arguments=('{"count": 1}',)),))
+    told = "does not take so many files: with 21 pictures in a request none may .* and wide.png .* has 2,001 x 10"
+    async with serve(taking, more, kind=AnthropicServer) as server:
+        provider = VendorProvider("anthropic", base_url=server.url.removesuffix("/v1"))
+        registry = Registry(agents=[agent], providers={"anthropic": provider})
+        async with Runtime.open("memory://", registry=registry) as rt:
+            with pytest.raises(ConfigError, match=told):
+                await rt.start(agent, ["Look.", *photos(21)])
+            assert await rt.list_runs() == []
+            with pytest.raises(RunFailed, match=told) as failed:
+                await rt.run(agent, "Take some.", timeout_s=30)
+        await provider.aclose()
+    assert failed.value.error_type == "invalid_request"
+    assert len(server.requests) == 2

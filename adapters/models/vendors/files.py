@@ -6,7 +6,7 @@ Only what the vendors' documents say is here. A model or type that is not named 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ....eventlog.parts import FilePart
@@ -67,6 +67,11 @@ def refuses(vendor: str, model: str, media_type: str) -> bool:
 _MIB: Final = 1024 * 1024
 _SIDE_MAX: Final = 8000
 """The pixels of one side of a picture."""
+_MANY_PICTURES: Final = 20
+_MANY_SIDE_MAX: Final = 2000
+"""The pixels of one side of a picture, in a request to Claude with more than `_MANY_PICTURES`."""
+_BEDROCK_PICTURES, _BEDROCK_DOCUMENTS = 20, 5
+"""The pictures and the documents that one message of Bedrock may have."""
 _READS_LARGE_PDF: Final = re.compile(r"claude-[a-z]+-([4-9]|\d\d)(\D|$)")
 
 
@@ -80,6 +85,51 @@ def problem(vendor: str, model: str, file: FilePart, data: bytes | None) -> str 
     if size is not None and max(size) > _SIDE_MAX and "nova" not in model:
         return f"it has {size[0]:,} x {size[1]:,} pixels, and {vendor} takes at most {_SIDE_MAX:,} on a side"
     return None
+
+
+Held = Mapping[str, bytes]
+"""The bytes of files by artifact."""
+
+
+def together_problem(
+    vendor: str, model: str, messages: Sequence[Sequence[FilePart]], data: Held
+) -> str | None:
+    """Return why the files of a request, by message, are too many for the vendor; null if they are not known to be."""
+    if vendor == "bedrock":
+        for files in messages:
+            if why := _too_many(model, files):
+                return why
+    if vendor != "anthropic" and not (vendor == "bedrock" and "claude" in model):
+        return None
+    pictures = [file for files in messages for file in files if _is_picture(file)]
+    if len(pictures) <= _MANY_PICTURES:
+        return None
+    for file in pictures:
+        size = image_size(data.get(file.artifact or "", b""))
+        if size is not None and max(size) > _MANY_SIDE_MAX:
+            return (
+                f"with {len(pictures)} pictures in a request none may have more than {_MANY_SIDE_MAX:,} pixels on a "
+                f"side (up to {_MANY_PICTURES} may have {_SIDE_MAX:,}), and {file} has {size[0]:,} x {size[1]:,}"
+            )
+    return None
+
+
+def _too_many(model: str, files: Sequence[FilePart]) -> str | None:
+    pictures = sum(map(_is_picture, files))
+    if pictures > _BEDROCK_PICTURES and "nova" not in model:
+        return f"a message has {pictures} pictures, and bedrock takes at most {_BEDROCK_PICTURES} in one"
+    documents = sum(map(_is_document, files))
+    if documents > _BEDROCK_DOCUMENTS:
+        return f"a message has {documents} documents, and bedrock takes at most {_BEDROCK_DOCUMENTS} in one"
+    return None
+
+
+def _is_picture(file: FilePart) -> bool:
+    return file.media_type.startswith("image/") and not is_text(file.media_type)
+
+
+def _is_document(file: FilePart) -> bool:
+    return not file.media_type.startswith(("image/", "audio/", "video/")) and not is_text(file.media_type)
 
 
 def _bytes_max(vendor: str, model: str, media_type: str) -> int | None:

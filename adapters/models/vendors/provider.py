@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from itertools import groupby
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -98,6 +99,12 @@ class VendorProvider:
     def file_problem(self, model: str, file: FilePart, data: bytes | None) -> str | None:
         """Return why a file alone is known to be too large for the model; null if it is not."""
         return files.problem(self.name, model, file, data)
+
+    def files_problem(
+        self, model: str, messages: Sequence[Sequence[FilePart]], data: Mapping[str, bytes]
+    ) -> str | None:
+        """Return why the files of a request, by message, are known to be too many for the model; null if not."""
+        return files.together_problem(self.name, model, messages, data)
 
     def file_tokens(self, model: str, file: FilePart, data: bytes | None) -> int | None:
         """Return what a file takes of a prompt, by the published rule for the model."""
@@ -197,6 +204,12 @@ class VendorProvider:
             why = self.file_problem(request.model, file, held.get(artifact or ""))
             if why is not None:
                 raise InvalidRequest(callee.says(f"the model does not take {file}: {why}"))
+        turns = [
+            [file for message in turn for file in files_of(message.parts)]
+            for _, turn in groupby(request.messages, key=lambda message: message.role == "assistant")
+        ]
+        if why := self.files_problem(request.model, turns, held):
+            raise InvalidRequest(callee.says(f"the model does not take so many files: {why}"))
         return await (await self._link()).uploads.files(
             request,
             self.options.inline_bytes_max or self.vendor.inline_bytes_max,
