@@ -166,8 +166,8 @@ class EventLog(Protocol):
         """Return the last commit that is selected, None if there is none; may be stale like `read`."""
         ...
 
-    async def last_position(self, subject: Subject) -> int:
-        """Return the position of a subject's last commit, 0 if it has none. Never stale, unlike `read` and `head`.
+    async def last_position(self, selector: Selector) -> int:
+        """Return the position of the last commit that is selected, 0 for none. Never stale, unlike `read` and `head`.
 
         It covers every append that was acknowledged, to any writer, before the call.
         """

@@ -550,7 +550,9 @@ class RunHandle(Generic[OutputT]):
             turn = Turn(state, journal.rules, self._runtime.log.clock.now())
             take(turn, command)
             if not turn.events:
-                return journal
+                if not await _was_stale(journal):
+                    return journal
+                continue
             wakes = was_parked and state.runnable
             extra = [WakeWrite(wakeup_for(journal, cause=state.head.rev + len(turn.events)))] if wakes else []
             if await journal.store(turn.events, epoch=0, extra=extra, append=append):
@@ -560,6 +562,15 @@ class RunHandle(Generic[OutputT]):
     def _finished(self, state: RunState) -> RunFinished:
         how = f"over ({state.status})" if state.over else "being cancelled"
         return RunFinished(f"run {self.run_id} is {how}: start a new one")
+
+
+async def _was_stale(journal: Journal) -> bool:
+    """Read again if the log had more than was read: a stale read may show a command as done that was not."""
+    if await journal.log.events.last_position(journal.subject) <= journal.state.head.position:
+        return False
+    await journal.log.clock.sleep(STALE_READ_S)
+    await journal.catch_up()
+    return True
 
 
 async def _until_over(log: Log, subject: Subject, outcome: Outcome) -> None:

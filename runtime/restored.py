@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from ..eventlog.commits import Chain, tombstone_in
-from ..eventlog.errors import RunConflict
+from ..eventlog.commits import Chain, Recorded, tombstone_in
+from ..eventlog.errors import LogUnavailable, RunConflict
 from ..eventlog.events import HookAdvanced, Submitted
 from ..eventlog.names import schedule_subject
 from ..eventlog.ports import Log, Shard, Subject
@@ -19,6 +19,7 @@ from .core.decide import take
 from .core.turn import Turn
 from .journal.journal import Journal
 from .journal.keys import restore_keys
+from .journal.outages import REFUSALS_MAX, STALE_READ_S
 from .journal.register import read_register, register_write
 from .triggers import judging
 from .triggers.register import read_schedule, read_schedules, store_schedule
@@ -47,8 +48,9 @@ async def hold_everything(log: Log, at: float) -> Held:
     held: list[str] = []
     keyed: list[tuple[float, Subject, Submitted]] = []
     for shard in range(log.events.shards):
-        found = await _scanned(log, shard, keyed)
-        held += [subject.id for subject in found if await _hold(log, subject, at)]
+        scan = await _scanned(log, shard)
+        keyed += scan.keyed
+        held += [subject.id for subject in scan.open if await _hold(log, subject, at)]
     for _, subject, submitted in sorted(keyed, key=lambda each: each[0], reverse=True):
         with contextlib.suppress(RunConflict):  # a later run has the key
             await restore_keys(log, [(subject, submitted)])
@@ -57,25 +59,46 @@ async def hold_everything(log: Log, at: float) -> Held:
     return Held(tuple(held), len(keyed), tuple(schedules), tuple(sorted(hooks)))
 
 
-async def _scanned(log: Log, shard: int, keyed: list[tuple[float, Subject, Submitted]]) -> list[Subject]:
-    """Return the open runs of a shard; adds its root runs to `keyed`."""
-    chain, states = Chain(tombstones=True), dict[Subject, RunState | None]()
-    async for stored in log.events.read(Shard(shard)):
-        recorded = chain.verify(stored)
-        subject = stored.subject
+class _Scan(msgspec.Struct):
+    """All that a read of a shard shows: the states of its runs (null: over), and the submissions of its roots."""
+
+    states: dict[Subject, RunState | None] = {}
+    keyed: list[tuple[float, Subject, Submitted]] = []
+    read_to: int = 0
+
+    def fold(self, recorded: Recorded) -> None:
+        """Take the next commit of the shard."""
+        subject, self.read_to = recorded.subject, recorded.position
         if tombstone_in(recorded.commit) is not None:
-            states = {each: state for each, state in states.items() if each.root != subject.root}
-            continue
-        state = states.setdefault(subject, RunState(run=subject.id, root=subject.root))
+            self.states = {each: state for each, state in self.states.items() if each.root != subject.root}
+            return
+        state = self.states.setdefault(subject, RunState(run=subject.id, root=subject.root))
         if state is None:  # it is over
-            continue
+            return
         is_new = state.submitted is None
         fold_commit(state, recorded)
         if is_new and state.submitted is not None and state.submitted.parent is None:
-            keyed.append((recorded.commit.at, subject, state.submitted))
+            self.keyed.append((recorded.commit.at, subject, state.submitted))
         if state.over:
-            states[subject] = None
-    return [subject for subject, state in states.items() if state is not None and state.exists]
+            self.states[subject] = None
+
+    @property
+    def open(self) -> list[Subject]:
+        """The runs that are not over."""
+        return [subject for subject, state in self.states.items() if state is not None and state.exists]
+
+
+async def _scanned(log: Log, shard: int) -> _Scan:
+    """Read a shard to its end: a replica that was just restored may lag. Raises `LogCorrupted`, `LogUnavailable`."""
+    last = await log.events.last_position(Shard(shard))
+    for _ in range(REFUSALS_MAX):
+        chain, scan = Chain(tombstones=True), _Scan()
+        async for stored in log.events.read(Shard(shard)):
+            scan.fold(chain.verify(stored))
+        if scan.read_to >= last:
+            return scan
+        await log.clock.sleep(STALE_READ_S)
+    raise LogUnavailable(f"shard {shard} is not visible up to its end yet; try again")
 
 
 async def _hold(log: Log, subject: Subject, at: float) -> bool:
@@ -86,8 +109,12 @@ async def _hold(log: Log, subject: Subject, at: float) -> bool:
         turn = Turn(journal.state, journal.rules, at)
         take(turn, Restore(at))
         if not turn.events:
-            return journal.state.held_at is not None
-        if await journal.store(turn.events, epoch=0):
+            if journal.state.held_at is not None:
+                return True
+            if await log.events.last_position(subject) <= journal.state.head.position:
+                return False
+            await log.clock.sleep(STALE_READ_S)
+        elif await journal.store(turn.events, epoch=0):
             return True
 
 

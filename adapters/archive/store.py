@@ -12,7 +12,7 @@ import gzip
 import hashlib
 import re
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...eventlog.commits import digest_of_bytes
@@ -41,13 +41,7 @@ class ObjectArchive:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        scheme, separator, rest = self.url.partition("://")
-        if not separator or scheme not in SCHEMES or not rest:
-            known = ", ".join(f"{each}://" for each in SCHEMES)
-            raise ConfigError(
-                f"{url!r:.200} is not the URL of an archive: it begins with {known} and has a path"
-            )
-        self._store = _opened(self.url, scheme)
+        self._store = object_store(self.url, SCHEMES)
 
     async def check(self) -> None:
         """Raise `ArchiveUnavailable` if nothing can be written there."""
@@ -149,7 +143,16 @@ def family_digest(archive: Archive) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _opened(url: str, scheme: str) -> ObjectStore:
+def object_store(url: str, schemes: Sequence[str]) -> ObjectStore:
+    """Return the object store at a URL.
+
+    Raises `ConfigError` for one with none of these schemes, or without the extra `foldlog[archive]`, and
+    `ArchiveUnavailable` for one that cannot be used.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in schemes or not rest:
+        known = ", ".join(f"{each}://" for each in schemes)
+        raise ConfigError(f"{url!r:.200} is not the URL of an archive: it begins with {known} and has a path")
     try:
         from obstore.exceptions import BaseError
         from obstore.store import MemoryStore, from_url

@@ -53,10 +53,25 @@ class _Mirror(msgspec.Struct, frozen=True):
     active: int = -1
 
 
+class _Replica(msgspec.Struct, frozen=True):
+    current: bool = False
+    offline: bool = False
+
+
+class _Group(msgspec.Struct, frozen=True):
+    replicas: list[_Replica] = []
+
+
 class _Info(msgspec.Struct, frozen=True):
     config: _Config = _Config()
     state: dict[str, Any] = {}
     mirror: _Mirror | None = None
+    cluster: _Group = _Group()
+
+    @property
+    def behind(self) -> bool:
+        """True if a replica that can be reached has not everything yet."""
+        return any(not (each.current or each.offline) for each in self.cluster.replicas)
 
 
 class Restoring:
@@ -100,6 +115,8 @@ async def restoring(
             ends: dict[int | None, int] = {}
             for stream in _last_first(manifest):
                 ends[stream.shard] = await _restore(wire, layout, directory, manifest, stream, gate)
+                while (await _info(wire, _name(layout, stream))).behind:  # noqa: ASYNC110 - the server says nothing
+                    await asyncio.sleep(_POLL_S)
                 if layout.namespace == manifest.namespace:
                     there = await durable_consumers(wire, stream.name)
                     missing += sorted(set(stream.consumers) - set(there))

@@ -91,8 +91,8 @@ class FaultyEvents:
 
         return await self._core.call("events.head", head)
 
-    async def last_position(self, subject: Subject) -> int:
-        return await self._core.call("events.last_position", lambda: self._inner.last_position(subject))
+    async def last_position(self, selector: Selector) -> int:
+        return await self._core.call("events.last_position", lambda: self._inner.last_position(selector))
 
     async def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:
         async def heads() -> list[Stored]:

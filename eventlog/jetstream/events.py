@@ -208,13 +208,13 @@ class JetStreamEvents:
         self.saw(stored)
         return stored
 
-    async def last_position(self, subject: Subject) -> int:
-        """Return the position of a subject's last commit, 0 if it has none, as the stream's leader says.
+    async def last_position(self, selector: Selector) -> int:
+        """Return the position of the last commit that is selected, 0 for none, as the stream's leader says.
 
         Raises `LogUnavailable`, also if the stream has no leader.
         """
-        stream = self._layout.shard(subject.shard)
-        return await last_position(self._wire, stream, self._layout.selected(subject))
+        stream = self._layout.shard(selector.shard)
+        return await last_position(self._wire, stream, self._layout.selected(selector))
 
     async def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:
         """Yield the last commit of each register of a kind. Raises `LogUnavailable`."""

@@ -116,9 +116,9 @@ class MemoryEvents:
         commits = self._commits.get(selector)
         return commits[-1] if commits else None
 
-    async def last_position(self, subject: Subject) -> int:
-        """Return the position of a subject's last commit, 0 if it has none."""
-        last = await self.head(subject)
+    async def last_position(self, selector: Selector) -> int:
+        """Return the position of the last commit that is selected, 0 for none."""
+        last = await self.head(selector)
         return last.position if last is not None else 0
 
     async def heads(self, shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:

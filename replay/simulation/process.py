@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 
 from ...eventlog.clock import Clock
 from ...eventlog.commits import decode
-from ...eventlog.errors import AppendUnsure, FoldlogError
+from ...eventlog.errors import AppendUnsure, FoldlogError, LogUnavailable
 from ...eventlog.faults import Delay, Fault, FaultyLog, Plan, plan_of
 from ...eventlog.memory import MemoryLog
 from ...eventlog.parts import TextPart
@@ -31,6 +31,8 @@ PARK_AFTER_S = 0.2
 """Shorter than operators take to answer, so that families park and are woken again."""
 CATCH_UP_S = 2.0
 """The delay of subscriptions, in seconds, after a process was disconnected; requests are answered at once."""
+UNANSWERED_S = 1.0
+"""The time in seconds after which an append is given up that a gate keeps out."""
 GRACE_S = 2.0
 """The grace period of a worker that is stopped, in seconds."""
 
@@ -82,6 +84,11 @@ class Surroundings(Protocol):
         """The hooks on the ends of runs that every worker follows."""
         ...
 
+    @property
+    def behind_gate(self) -> str:
+        """The only process that can write, while a restore is under way; empty: all can."""
+        ...
+
     def note(
         self,
         process: str,
@@ -120,6 +127,9 @@ class _Events:
 
     async def append(self, *writes: Write) -> tuple[int, ...]:
         """Append, and freeze right after it if that is planned."""
+        if self._process.world.behind_gate not in {"", self._process.name}:
+            await self._process.world.clock.sleep(UNANSWERED_S)
+            raise LogUnavailable("the namespace is being restored")
         commits = [write for write in writes if isinstance(write, CommitWrite)]
         self._log.at_hand = tuple(event.type for write in commits for event in decode(write.data).events)
         self._process.frozen_behind, self._process.patience_s = None, 0.0
@@ -144,9 +154,9 @@ class _Events:
         """Return the last commit of a subject."""
         return await self._inner.head(subject)
 
-    async def last_position(self, subject: Subject) -> int:
-        """Return the position of a subject's last commit, and freeze right after it if that is planned."""
-        position = await self._inner.last_position(subject)
+    async def last_position(self, selector: Selector) -> int:
+        """Return the position of the last commit that is selected, and freeze right after it if that is planned."""
+        position = await self._inner.last_position(selector)
         if self._process.freeze_behind():
             await checkpoint()
         return position

@@ -17,6 +17,7 @@ reason, `docs/maintainers/contract.md` the R rules.
 - P11: no two unsafe calls with the same slot are started at once.
 - P12: a call that a postcondition reports as done is done.
 - P13: a worker that claims a run has its tools.
+- W56: a run that a restore holds does nothing until a person lets it go on.
 - P14: a call reported as failed without a postcondition or a decision is not done.
 - W39, W40: a time of a schedule starts one run, and none is passed over; W38: its times keep coming.
 - W41: each end of a run that a hook is meant for starts one run.
@@ -54,6 +55,7 @@ from ...eventlog.events import (
     Parked,
     Prepared,
     Released,
+    Restored,
     ScheduleUpdated,
     SignalReceived,
     Status,
@@ -86,6 +88,8 @@ _LOOKED_AT = ("wire", "remit")
 """The simulated tools with a postcondition; all their effects are recorded."""
 _USAGE_OF_OTHERS = (Step, ChildReturned)
 """Events that repeat the usage of other events."""
+_GOING_ON = (Claimed, ModelRequested, ToolCall, ToolStarted)
+"""Events of a run that somebody drives."""
 
 
 class _Run:
@@ -109,6 +113,8 @@ class _Run:
         self.parent: str | None = None
         self.limits: tuple[str, ...] = ()
         """The limits that it counts for, of a root run."""
+        self.held = False
+        """True from a restore until a person resumes the run, or cancels it."""
 
 
 def violations(world: World, *, ended: bool = True) -> list[str]:
@@ -171,6 +177,7 @@ def _commit(
             yield f"P6 {name} executes while {head} is at the head of its lane"
     if run.fenced and not is_terminal(commit.events[0]):
         yield f"P2 {commit.events[0].type} of {name} between its cancel and its end"
+    yield from _held(name, commit, run)
     for event in commit.events:
         if run.over and isinstance(event, OBSERVABLE):
             yield f"{'P1' if is_terminal(event) else 'P2'} {event.type} of {name} after its terminal status"
@@ -181,6 +188,16 @@ def _commit(
         *above, agent = commit.path.split("/")
         limit = (first.config.get("concurrency") or {}).get("runs_max", 0)
         run.agent, run.runs_max = (agent, limit) if agent not in above else ("", 0)
+
+
+def _held(name: str, commit: Commit, run: _Run) -> Iterator[str]:
+    for event in commit.events:
+        if isinstance(event, Restored):
+            run.held, run.owner = True, ""
+        elif isinstance(event, Status) and event.status == "resumed":
+            run.held = False
+        elif run.held and isinstance(event, _GOING_ON):
+            yield f"W56 {event.type} of {name}, which a restore holds"
 
 
 def _crowd(run: _Run, runs: dict[str, _Run]) -> Iterator[str]:

@@ -63,6 +63,7 @@ from .cast import (
     wired,
 )
 from .flows import at_once, in_a_table, in_branches, in_races, in_sequence, under_way
+from .restoring import restore
 from .timed import begin_in, change_clocks, change_watch, keep_watch
 from .world import ANSWER_S, Job, World
 
@@ -553,6 +554,20 @@ def buried(world: World) -> list[Job]:
     eraser = an_agent(world, "eraser", calls(("erase", {})), says("erased"), extra=[erase])
     first = {"session": "talk", "idempotency_key": "k"}
     return [Job(agent, "question", first), Job(eraser, "erase it", {"session": "talk"})]
+
+
+@scenario(compared=False)
+def restored(world: World) -> list[Job]:
+    """All processes die, a restore holds what is open, and a person lets it go on later."""
+    world.outside(restore(world))
+    an_agent(world, "inner", calls(("send", {"to": "deep"})), says("inner answer"))
+    replies = (
+        calls(("look", {"at": "a"})),
+        calls(("send", {"to": "a"}), ("delegate", {"to": "inner"})),
+        calls(("send", {"to": "b"})),
+        says("done"),
+    )
+    return [Job(an_agent(world, "restored", *replies), "question", {"idempotency_key": "k"})]
 
 
 @scenario(compared=False)

@@ -164,6 +164,8 @@ class World:
         """The faults of callers' processes; none by default."""
         self.attend: Callable[[Process], None] = lambda _process: None
         """Called with each caller's process, to release its delayed operations."""
+        self.behind_gate = ""
+        """The only process that can write, while a restore is under way; empty: all can."""
         self.people_twice = False
         """True if two operators answer each approval at once."""
         self.answers: list[str] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,8 @@ from foldlog.runtime.burying.family import read_family
 from foldlog.runtime.ports.archives import ArchiveUnavailable, archive_at
 from foldlog.runtime.ports.models import Finished, ModelRequest, TextDelta
 
+from tests.fakes.object_store import s3_server
+
 pytestmark = pytest.mark.anyio
 LARGE = "much of it " * 5_000
 
@@ -34,25 +35,10 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_REGION": "us-east-1",
-        }.items():
+    with s3_server() as environ, pytest.MonkeyPatch.context() as patch:
+        for name, value in environ.items():
             patch.setenv(name, value)
-        with socket.create_connection((host, port)) as connection:
-            connection.sendall(f"PUT /bucket HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n".encode())
-            assert b" 200 " in connection.recv(4096)
         yield "s3://bucket/foldlog"
-    server.stop()
 
 
 @pytest.fixture(params=["file", "memory", "s3"])

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tests.cli.commands import Project
+from tests.fakes.object_store import s3_server
 
 
 def test_a_namespace_is_saved_checked_and_restored_under_another_name(
@@ -39,3 +40,58 @@ def test_a_target_without_a_backup_is_told_what_to_do(project: Project, tmp_path
     none = project.run("backup", "create", str(tmp_path), "-n", "never-used")
     assert none.code == 1
     assert "there is no namespace 'never-used'" in none.err
+
+
+def test_a_namespace_is_saved_in_an_object_store_and_restored_from_it(
+    project: Project, tmp_path: Path
+) -> None:
+    assert project.run("run", "project_agents:helper", "question").code == 0
+    run, url = project.only_run(), "s3://bucket/backups"
+    with s3_server() as s3:
+        empty = project.run("backup", "restore", url, **s3)
+        assert (empty.code, f"{url} has no backup" in empty.error) == (2, True)
+        created = project.run("backup", "create", url, "--json", **s3).document
+        assert created["backup"].startswith(f"{url}/")
+        for target in (url, created["backup"]):
+            assert project.run("backup", "list", target, "--json", **s3).document == [created]
+        assert project.run("backup", "verify", url, "--json", **s3).document["whole"]
+        restored = project.run("backup", "restore", created["backup"], "--as", "s3-copy", "--json", **s3)
+        assert (restored.document["restored_as"], restored.document["backup"]) == (
+            "s3-copy",
+            created["backup"],
+        )
+        assert (
+            project.run("runs", "show", run, "-n", "s3-copy", "--json").document["output"] == "Final answer"
+        )
+        nowhere = project.run("backup", "create", "s3://nowhere/backups", **s3)
+        assert (nowhere.code, "the backups at s3://nowhere/backups cannot be written" in nowhere.error) == (
+            1,
+            True,
+        )
+    unknown = project.run("backup", "create", "ftp://somewhere")
+    assert (unknown.code, "it begins with file://, s3://, gs://, az://" in unknown.error) == (2, True)
+
+
+def test_a_backup_in_an_object_store_that_lost_or_changed_a_file_is_not_restored(
+    project: Project, tmp_path: Path
+) -> None:
+    assert project.run("run", "project_agents:helper", "question").code == 0
+    url = f"file://{tmp_path}/store"
+    created = project.run("backup", "create", url, "--json").document
+    (largest, *_) = sorted(tmp_path.glob("store/*/*.s2"), key=lambda each: -each.stat().st_size)
+    whole = largest.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(flipped) // 2] ^= 1
+    for damaged, told in (
+        (bytes(flipped), "was altered"),
+        (whole[:-9], "bytes, and had"),
+        (None, "No such file"),
+    ):
+        if damaged is None:
+            largest.unlink()
+        else:
+            largest.write_bytes(damaged)
+        for target in (url, created["backup"]):
+            refused = project.run("backup", "restore", target, "--as", "damaged")
+            assert (refused.code, told in refused.error) == (1, True), refused.err
+    assert project.run("runs", "list", "-n", "damaged").out == ""

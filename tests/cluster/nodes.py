@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
+from tests.cluster.networks import Network
 from tests.unit.test_compose import ROOT, free_ports, nats_server
 
 PATIENCE_S = 90.0
@@ -29,12 +30,13 @@ class Node:
         self.port, self.monitor_port, self.route_port = ports
         self.store = directory / "store"
         self.routes = ""
+        self.host, self.entering = "127.0.0.1", tuple[str, ...]()
         self.environment: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        return f"nats://127.0.0.1:{self.port}"
+        return f"nats://{self.host}:{self.port}"
 
     @property
     def log(self) -> str:
@@ -51,10 +53,10 @@ class Node:
 
     def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        moved = ["--addr", "127.0.0.1", "--port", str(self.port), "--http_port", str(self.monitor_port)]
+        moved = ["--addr", self.host, "--port", str(self.port), "--http_port", str(self.monitor_port)]
         if self.routes:
-            moved += ["--cluster", f"nats://127.0.0.1:{self.route_port}", "--routes", self.routes]
-        command = [nats_server(), "--config", str(self.config), "--name", self.name]
+            moved += ["--cluster", f"nats://{self.host}:{self.route_port}", "--routes", self.routes]
+        command = [*self.entering, nats_server(), "--config", str(self.config), "--name", self.name]
         with (self.directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "--store_dir", str(self.store), *moved],
@@ -86,7 +88,7 @@ class Node:
 
     def _page(self, page: str) -> Any:
         try:
-            url = f"http://127.0.0.1:{self.monitor_port}/{page}"
+            url = f"http://{self.host}:{self.monitor_port}/{page}"
             with closing(urllib.request.urlopen(url, timeout=2)) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
@@ -111,8 +113,9 @@ class Cluster:
         *,
         count: int = 3,
         small: Path | None = None,
+        apart: Network | None = None,
     ) -> None:
-        """`small` is where the first node keeps its store, such as a small disk."""
+        """The first node keeps its store in `small`, such as a small disk; the second is at the far end of `apart`."""
         ports = free_ports(3 * count)
         if count == 1:
             directory.mkdir(parents=True, exist_ok=True)
@@ -125,7 +128,11 @@ class Cluster:
         ]
         if small is not None:
             self.nodes[0].store = small / "store"
-        routes = ",".join(f"nats://127.0.0.1:{node.route_port}" for node in self.nodes)
+        if apart is not None:
+            for node in self.nodes:
+                node.host = apart.near
+            self.nodes[1].host, self.nodes[1].entering = apart.far, tuple(apart.entering)
+        routes = ",".join(f"nats://{node.host}:{node.route_port}" for node in self.nodes)
         for node in self.nodes:
             node.routes, node.environment = routes if count > 1 else "", environment or {}
 

@@ -30,6 +30,7 @@ from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.replay import Watch
 from foldlog.runtime import Runtime
 
+from tests.cluster.networks import Network, network
 from tests.cluster.nodes import CONFIG, ROOT, Cluster, Node, foldlog
 
 RUNS_AT_ONCE = 50
@@ -45,6 +46,8 @@ SCRIPT = {
     + [{"text": "Done."}]
 }
 RESTARTS = "restart node by node, each awaited until it is current"
+CUT_S = 20.0
+CUT = f"the leader cut off from all others for {CUT_S:g} s"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -90,10 +93,12 @@ class Report:
 class Rehearsal:
     """One rehearsal in a directory of its own."""
 
-    def __init__(self, directory: Path, servers: int, seconds: float, disk: Path | None) -> None:
+    def __init__(
+        self, directory: Path, servers: int, seconds: float, disk: Path | None, apart: Network | None
+    ) -> None:
         self.directory, self.report = directory, Report(servers=servers, seconds=seconds)
-        self.cluster = Cluster(directory, CONFIG, count=servers, small=disk)
-        self.disk = disk
+        self.cluster = Cluster(directory, CONFIG, count=servers, small=disk, apart=apart)
+        self.disk, self.apart = disk, apart
         self.ending = asyncio.Event()
         self.witnesses: list[Writer] = []
 
@@ -220,7 +225,7 @@ class Rehearsal:
                 await self._killing(end, self._only)
             else:
                 await self._killing(time.monotonic() + 0.6 * self.report.seconds, self._leader)
-                for fault in (self._pause, self._cut_off, self._fill, self._roll):
+                for fault in (self._pause, self._freeze, self._cut_off, self._fill, self._roll):
                     await fault()
                 await self._killing(end, self._leader)
         finally:
@@ -255,10 +260,28 @@ class Rehearsal:
         node = next(each for each in self.cluster.nodes if each is not leader)
         await self._stopped(node, 15.0, "SIGSTOP of a follower for 15 s")
 
-    async def _cut_off(self) -> None:
+    async def _freeze(self) -> None:
         """Stop the leader for longer than an election takes: it comes back and believes that it leads."""
         await self.cluster.settled()
         await self._stopped(await self._leader(), 20.0, "SIGSTOP of a leader for 20 s")
+
+    async def _cut_off(self) -> None:
+        """Cut the network between the leader, its clients and all others; it goes on, and believes that it leads."""
+        if self.apart is None:
+            return
+        await self.cluster.settled()
+        far = self.cluster.nodes[1]
+        async with JetStreamLog.open(self.cluster.nodes[0].url, connect_timeout_s=60) as log:
+            wanted = {"placement": {"preferred": far.name}}
+            while await self.cluster.leader_of("FL_default_00") is not far:
+                with contextlib.suppress(LogUnavailable):
+                    await log._wire.api("STREAM.LEADER.STEPDOWN.FL_default_00", wanted, dict)
+                await asyncio.sleep(0.5)
+        self.apart.cut()
+        await asyncio.sleep(CUT_S)
+        self.apart.mend()
+        self.report.did(CUT)
+        await self.cluster.settled()
 
     async def _stopped(self, node: Node, for_s: float, fault: str) -> None:
         node.pause()
@@ -368,8 +391,10 @@ def small_disk(directory: Path) -> Any:
 async def rehearse(servers: int, seconds: float) -> Report:
     directory = Path(tempfile.mkdtemp(prefix="rehearsal-"))
     try:
-        with small_disk(directory) as disk:
-            return await Rehearsal(directory, servers, seconds, disk if servers > 1 else None).carry_out()
+        if servers == 1:
+            return await Rehearsal(directory, servers, seconds, None, None).carry_out()
+        with small_disk(directory) as disk, network() as apart:
+            return await Rehearsal(directory, servers, seconds, disk, apart).carry_out()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

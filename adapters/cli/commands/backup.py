@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -20,9 +22,22 @@ app = typer.Typer(
     help="Save a namespace while it is used, and restore it.",
 )
 
+
+class _Backup(NamedTuple):
+    """A backup: where it is as the user knows it, the directory to read it from, and its manifest."""
+
+    place: str
+    directory: Path
+    manifest: Manifest
+
+
 Target = Annotated[
-    Path,
-    typer.Argument(metavar="TARGET", help="A directory of backups, or one backup in it.", show_default=False),
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="A directory of backups, or one backup in it; or the URL of one: s3://, gs://, az://, file://.",
+        show_default=False,
+    ),
 ]
 
 
@@ -30,7 +45,12 @@ Target = Annotated[
 def create(
     context: typer.Context,
     target: Annotated[
-        Path, typer.Argument(metavar="TARGET", help="A directory of backups.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="A directory of backups, or the URL of one: s3://, gs://, az://, file://.",
+            show_default=False,
+        ),
     ],
     *,
     json: Json = False,
@@ -44,28 +64,9 @@ def create(
 @app.command("list")
 def list_(context: typer.Context, target: Target, *, json: Json = False) -> int:
     """List the complete backups in TARGET. Exit 1 if there are none."""
-    from ....eventlog.backup import backups_in
-    from ..output.terminal import Screen
-    from ..output.times import moment
+    from ..loops import run_async
 
-    screen, found = Screen(settings_of(context)), list(backups_in(target))
-    if json:
-        screen.json([_document(directory, manifest) for directory, manifest in found])
-    elif found:
-        rows = [
-            [
-                path.name,
-                each.namespace,
-                moment(each.began_at),
-                str(each.messages),
-                f"{each.size_bytes / 1e6:.1f} MB",
-            ]
-            for path, each in found
-        ]
-        screen.table(("backup", "namespace", "began", "messages", "size"), rows)
-    else:
-        screen.say(f"no backups in {target}")
-    return OK if found else NO
+    return run_async(_list(settings_of(context), target, json=json))
 
 
 @app.command()
@@ -104,9 +105,9 @@ def restore(
     return run_async(_restore(settings_of(context), target, named, json=json))
 
 
-def _document(directory: Path, manifest: Manifest) -> dict[str, Any]:
+def _document(place: str, manifest: Manifest) -> dict[str, Any]:
     return {
-        "backup": str(directory),
+        "backup": place,
         "namespace": manifest.namespace,
         "shards": manifest.shards,
         "began_at": manifest.began_at,
@@ -130,7 +131,69 @@ async def _address(settings: Settings) -> str:
     return url or (await ensure_server()).url
 
 
-async def _create(settings: Settings, target: Path, *, json: bool) -> int:
+@contextlib.contextmanager
+def _room() -> Iterator[Path]:
+    """Yield a directory for a backup that is on its way to or from an object store."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="foldlog-backup-") as directory:
+        yield Path(directory)
+
+
+@contextlib.asynccontextmanager
+async def _opened(target: str) -> AsyncIterator[_Backup]:
+    """Yield the backup at a target, fetched if the target is a URL, and checked against its digests."""
+    from ....eventlog.backup import check_files, open_backup
+
+    if "://" not in target:
+        directory, manifest = open_backup(Path(target))
+        check_files(directory, manifest)
+        yield _Backup(str(directory), directory, manifest)
+        return
+    from ...archive.backups import ObjectBackups
+
+    backups = ObjectBackups(target)
+    with _room() as room:
+        directory, manifest = await backups.fetch(room)
+        check_files(directory, manifest)
+        yield _Backup(backups.place(directory), directory, manifest)
+
+
+async def _list(settings: Settings, target: str, *, json: bool) -> int:
+    from ....eventlog.backup import backups_in
+    from ..output.terminal import Screen
+    from ..output.times import moment
+
+    screen = Screen(settings)
+    if "://" in target:
+        from ...archive.backups import ObjectBackups
+
+        backups = ObjectBackups(target)
+        with _room() as room:
+            await backups.fetch_manifests(room)
+            found = [(backups.place(directory), each) for directory, each in backups_in(room)]
+    else:
+        found = [(str(directory), each) for directory, each in backups_in(Path(target))]
+    if json:
+        screen.json([_document(place, manifest) for place, manifest in found])
+    elif found:
+        rows = [
+            [
+                place.rpartition("/")[2],
+                each.namespace,
+                moment(each.began_at),
+                str(each.messages),
+                f"{each.size_bytes / 1e6:.1f} MB",
+            ]
+            for place, each in found
+        ]
+        screen.table(("backup", "namespace", "began", "messages", "size"), rows)
+    else:
+        screen.say(f"no backups in {target}")
+    return OK if found else NO
+
+
+async def _create(settings: Settings, target: str, *, json: bool) -> int:
     from ....eventlog.backup import take_backup
     from ....eventlog.jetstream.audit import shards_of
     from ....eventlog.jetstream.layout import Layout
@@ -150,33 +213,46 @@ async def _create(settings: Settings, target: Path, *, json: bool) -> int:
         if shards is None:
             screen.say(f"there is no namespace {layout.namespace!r} at {wire.url}")
             return NO
-        directory, manifest = await take_backup(wire, layout, shards, target, screen.say)
+        if "://" in target:
+            from ...archive.backups import ObjectBackups
+
+            backups = ObjectBackups(target)
+            with _room() as room:
+                directory, manifest = await take_backup(wire, layout, shards, room, screen.say)
+                place = await backups.send(directory, manifest)
+        else:
+            directory, manifest = await take_backup(wire, layout, shards, Path(target), screen.say)
+            place = str(directory)
     finally:
         await wire.close()
     if json:
-        screen.json(_document(directory, manifest))
+        screen.json(_document(place, manifest))
     else:
-        screen.write(str(directory))
+        screen.write(place)
         screen.end_line()
     return OK
 
 
-async def _verify(settings: Settings, target: Path, *, quick: bool, json: bool) -> int:
+async def _verify(settings: Settings, target: str, *, quick: bool, json: bool) -> int:
+    async with _opened(target) as backup:
+        return await _verified(settings, backup, quick=quick, json=json)
+
+
+async def _verified(settings: Settings, backup: _Backup, *, quick: bool, json: bool) -> int:
     import msgspec
 
-    from ....eventlog.backup import check_files, open_backup, restoring
+    from ....eventlog.backup import restoring
     from ....eventlog.embedded import EphemeralServer
     from ....replay import check_log
     from ..output.terminal import Screen
 
     screen = Screen(settings)
-    directory, manifest = open_backup(target)
-    check_files(directory, manifest)
+    place, directory, manifest = backup
     if quick:
         if json:
-            screen.json({**_document(directory, manifest), "whole": True})
+            screen.json({**_document(place, manifest), "whole": True})
         else:
-            screen.tell(("unaltered: ", "green"), f"{len(manifest.streams)} files of {directory}")
+            screen.tell(("unaltered: ", "green"), f"{len(manifest.streams)} files of {place}")
         return OK
     async with (
         EphemeralServer(sync="default") as server,
@@ -189,38 +265,39 @@ async def _verify(settings: Settings, target: Path, *, quick: bool, json: bool) 
     problems += [f"the consumer {name} was not saved" for name in work.missing_consumers]
     if json:
         counts = msgspec.to_builtins(found)
-        screen.json({**_document(directory, manifest), **counts, "whole": not problems, "problems": problems})
+        screen.json({**_document(place, manifest), **counts, "whole": not problems, "problems": problems})
         return OK if not problems else NO
     for problem in problems:
         screen.tell((problem, "red"))
     counts = f"runs: {found.runs}, open: {len(found.open)}, commits: {found.commits}"
-    screen.tell(
-        ("whole: ", "green") if not problems else ("incomplete: ", "red"), f"{counts}, in {directory}"
-    )
+    screen.tell(("whole: ", "green") if not problems else ("incomplete: ", "red"), f"{counts}, in {place}")
     return OK if not problems else NO
 
 
-async def _restore(settings: Settings, target: Path, named: str | None, *, json: bool) -> int:
+async def _restore(settings: Settings, target: str, named: str | None, *, json: bool) -> int:
+    async with _opened(target) as backup:
+        return await _restored(settings, backup, named, json=json)
+
+
+async def _restored(settings: Settings, backup: _Backup, named: str | None, *, json: bool) -> int:
     import time
 
-    from ....eventlog.backup import check_files, open_backup, restoring
+    from ....eventlog.backup import restoring
     from ....runtime.restored import hold_everything
     from ..output.records import show_logs
     from ..output.terminal import Screen
 
     show_logs()
     screen = Screen(settings)
-    directory, manifest = open_backup(target)
+    place, directory, manifest = backup
     namespace = named or manifest.namespace
-    check_files(directory, manifest)
     async with restoring(await _address(settings), directory, manifest, namespace, screen.say) as work:
         held = await hold_everything(work.log, time.time())
         await work.finish()
     if json:
-        document = _document(directory, manifest)
         screen.json(
             {
-                **document,
+                **_document(place, manifest),
                 "restored_as": namespace,
                 "held": held.runs,
                 "paused_schedules": held.schedules,
