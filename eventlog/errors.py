@@ -17,6 +17,8 @@ FoldlogError                    catch this to catch every error of foldlog
 │   ├── RunPurged               the run has been purged; its idempotency key stays taken
 │   └── RunGone                 the run was deleted or archived on purpose (how, at, url); its key stays taken
 ├── ScheduleNotFound            no schedule has this name in this namespace
+├── AgentNotFound               no stored agent has this name, or this version
+├── AgentChanged                another change of the stored agent was first: look at it, then save again (version)
 ├── RunConflict                 the id or idempotency key belongs to a run with another input (run_id)
 ├── RunFinished                 the run is over: start a new one
 ├── RunOpen                     the run is not over: wait for its end, or cancel it, before you erase it (run_id)
@@ -217,6 +219,18 @@ class RunPurged(RunNotFound):
 
 class ScheduleNotFound(FoldlogError):
     """There is no schedule of this name in the namespace."""
+
+
+class AgentNotFound(FoldlogError):
+    """There is no stored agent of this name in the namespace, or it has no such version."""
+
+
+class AgentChanged(FoldlogError):
+    """A stored agent is not at the version that a change was made from. Attribute: its `version`, 0 for none."""
+
+    def __init__(self, message: str, version: int) -> None:
+        super().__init__(message)
+        self.version = version
 
 
 class RunGone(RunNotFound):

@@ -1406,6 +1406,35 @@ class AnswerKept(EventFields, frozen=True, kw_only=True, tag="answer_kept"):
     at_revision: int = 0
 
 
+class AgentSaved(EventFields, frozen=True, kw_only=True, tag="agent_saved"):
+    """A version of a stored agent was saved; on the subject of all stored agents.
+
+    `version` counts from 1 for each name. `config` is complete, as `submitted` has it, and `config_digest` its SHA-256
+    (hex). `note` says why it was changed.
+    """
+
+    type: ClassVar[Literal["agent_saved"]] = "agent_saved"
+    name: str
+    version: int
+    config: dict[str, Json]
+    config_digest: str
+    note: str = ""
+    by: str = ""
+    via: Via = ""
+    request_id: str = ""
+
+
+class AgentRemoved(EventFields, frozen=True, kw_only=True, tag="agent_removed"):
+    """A stored agent was removed: nothing more is started of it. Its versions stay, `version` was the last one."""
+
+    type: ClassVar[Literal["agent_removed"]] = "agent_removed"
+    name: str
+    version: int
+    by: str = ""
+    via: Via = ""
+    request_id: str = ""
+
+
 class Unknown(EventFields, frozen=True, kw_only=True, tag="unknown"):
     """An event of a newer writer: kept as it is, never interpreted."""
 
@@ -1495,6 +1524,8 @@ Engine = (
     | AccessGranted
     | AccessWithdrawn
     | AnswerKept
+    | AgentSaved
+    | AgentRemoved
     | Buried
 )
 Draft = TextReset | ToolCallDelta

@@ -114,6 +114,11 @@ def answer_subject(actor: str, key: str, shards: int) -> Subject:
     return Subject(shard_of(name, shards), "answer", "", name[:32])
 
 
+def agents_subject(shards: int) -> Subject:
+    """Return the subject that records all versions of the stored agents."""
+    return Subject(shard_of("agents", shards), "agent", "", digest_of("agents")[:32])
+
+
 def hook_subject(shard: int, name: str) -> Subject:
     """Return the subject that records how far a hook has followed a shard."""
     return Subject(shard, "hook", "", digest_of(name)[:32])

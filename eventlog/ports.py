@@ -14,9 +14,9 @@ say so. `eventlog.conformance` has a conformance suite for each port.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -27,10 +27,11 @@ COMMIT_BYTES_MAX = 900 * 1024
 
 
 RegisterKind = Literal[
-    "lane", "key", "breaker", "slots", "policy", "sched", "once", "hook", "access", "answer"
+    "lane", "key", "breaker", "slots", "policy", "sched", "once", "hook", "access", "answer", "agent"
 ]
 """A lane's queue, the run of a key, a breaker, the slots of a name, approved calls, a schedule, the call of a key,
-how far a hook has followed a shard, the tokens of the HTTP API, or what was answered to a request with a key."""
+how far a hook has followed a shard, the tokens of the HTTP API, what was answered to a request with a key, or all
+versions of the stored agents."""
 
 
 class Subject(msgspec.Struct, frozen=True, order=True):
@@ -58,7 +59,7 @@ class Shard(msgspec.Struct, frozen=True):
 Selector = Subject | Family | Shard
 
 REGISTERS: tuple[RegisterKind, ...] = ("key", "breaker", "slots", "policy", "sched", "once", "hook", "answer")
-"""The registers whose last commit is their whole value; of a lane it is the queue alone, of access nothing."""
+"""The registers whose last commit is their whole value; of a lane it is the queue, of access and agents nothing."""
 
 
 class At(msgspec.Struct, frozen=True):
@@ -213,6 +214,22 @@ class Delivery(msgspec.Struct, frozen=True):
     attempt: int = 1
 
 
+class Deliveries(Protocol):
+    """The wake-ups of some agents, and of more that are added. Cancelling a wait loses nothing."""
+
+    def __aiter__(self) -> AsyncIterator[Delivery]:
+        """Return itself."""
+        ...
+
+    async def __anext__(self) -> Delivery:
+        """Return the next one."""
+        ...
+
+    async def serve(self, agents: frozenset[str]) -> None:
+        """Yield those of these agents, too. Repeatable."""
+        ...
+
+
 class Wakeups(Protocol):
     """Obligations, delivered to one consumer at a time, and redelivered until one acknowledges."""
 
@@ -220,7 +237,7 @@ class Wakeups(Protocol):
         """Store a wake-up. Never deduplicated (W9)."""
         ...
 
-    def pull(self, agents: frozenset[str]) -> AbstractAsyncContextManager[AsyncIterator[Delivery]]:
+    def pull(self, agents: frozenset[str]) -> AbstractAsyncContextManager[Deliveries]:
         """Yield wake-ups of runs of these agents; many consumers share them. Survives outages."""
         ...
 
@@ -270,11 +287,25 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
 
 
+class Offer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker has for stored agents: the names of tools, providers and secrets, and entries of MCP servers.
+
+    `agents` are those of its code, whose names stored agents cannot have.
+    """
+
+    tools: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    mcp_servers: dict[str, list[dict[str, Any]]] = {}
+    agents: tuple[str, ...] = ()
+
+
 class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A process that drives runs, as it announces itself: a worker, or a program with runs of its own.
 
     `serves` are the agents whose wake-ups it takes, up to `concurrency` at a time; a program takes none. `release` is
-    the version of foldlog, `build` what its operator calls the code it runs, and `since` is Unix seconds.
+    the version of foldlog, `build` what its operator calls the code it runs, and `since` is Unix seconds. `offer` is
+    null for a program: its runs are its own.
     """
 
     worker: str
@@ -285,11 +316,16 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     release: str = ""
     build: str = ""
     since: float = 0.0
+    offer: Offer | None = None
 
 
 def served(present: Iterable[Presence]) -> frozenset[str]:
     """Return the agents whose wake-ups are taken by these processes."""
     return frozenset(agent for each in present for agent in each.serves)
+
+
+Announce = Callable[[Presence], Awaitable[None]]
+"""Announces a present process again. Raises `LogUnavailable`."""
 
 
 class HeldLease(msgspec.Struct, frozen=True, kw_only=True):
@@ -318,8 +354,11 @@ class Leases(Protocol):
         """Return all leases in force, in no particular order."""
         ...
 
-    def presence(self, announced: Presence) -> AbstractAsyncContextManager[None]:
-        """Announce the process while the context is open; if its connection ends, `deaths` reports its leases."""
+    def presence(self, announced: Presence) -> AbstractAsyncContextManager[Announce]:
+        """Announce the process while the context is open; if its connection ends, `deaths` reports its leases.
+
+        What is yielded announces it again, under the same name, when something about it has changed.
+        """
         ...
 
     async def present(self) -> tuple[Presence, ...]:

@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from ..projections.projector import RunIndex
     from ..projections.run_list import RunRow
     from .burying.erasure import Receipt
+    from .catalog.agents import StoredAgents
     from .operating.operations import Operations
     from .operating.surroundings import Executors
     from .rollbacks.rollback import RollbackPlan
@@ -112,6 +113,7 @@ class Runtime(Generic[DepsT_co]):
         self._closing = contextlib.AsyncExitStack()
         """Closes the executors that were created here, the last one first."""
         self._index: RunIndex | None = None
+        self._agents: StoredAgents | None = None
         self._presence, self._appearing, self._present = contextlib.AsyncExitStack(), asyncio.Lock(), False
         self.command_locks = weakref.WeakValueDictionary[str, asyncio.Lock]()
         """One lock per run: callers of this process take turns, because all but one would only conflict."""
@@ -650,6 +652,15 @@ class Runtime(Generic[DepsT_co]):
         from .triggers.schedules import Schedules
 
         return Schedules(self.log, frozenset(self.registry.agents))
+
+    @property
+    def agents(self) -> StoredAgents:
+        """The stored agents of this namespace."""
+        if self._agents is None:
+            from .catalog.agents import StoredAgents
+
+            self._agents = StoredAgents(self.log, self.registry)
+        return self._agents
 
     @property
     def operations(self) -> Operations:

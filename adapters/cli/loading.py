@@ -39,12 +39,12 @@ def load_agent(path: str, name: str | None, known: str | None = None) -> tuple[R
 
 
 def load_registry(path: str) -> Registry:
-    """Return the registry at `module:attribute`. Raises `ConfigError`, also for one without agents."""
+    """Return the registry at `module:attribute`. Raises `ConfigError`, also for one without agents and tools."""
     from ...eventlog.errors import ConfigError
     from ...runtime import Registry
 
     registry = Registry.load(path)
-    if not registry.agents:
+    if not registry.agents and not registry.tools:  # tools alone are for stored agents
         raise ConfigError(f"the registry {path!r} has no agents: a worker would have nothing to do")
     return registry
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from ..clock import Clock, SystemClock
 from ..ports import (
+    Announce,
+    Deliveries,
     Delivery,
     DraftPiece,
     HeldLease,
@@ -75,13 +77,24 @@ class _NoEvents:
         return _none()
 
 
+class _NoDeliveries:
+    def __aiter__(self) -> _NoDeliveries:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        raise StopAsyncIteration
+
+    async def serve(self, agents: frozenset[str]) -> None:
+        pass
+
+
 class _NoWakeups:
     async def send(self, wakeup: Wakeup) -> None:
         pass
 
     @asynccontextmanager
-    async def pull(self, agents: frozenset[str]) -> AsyncIterator[AsyncIterator[Delivery]]:
-        yield _none()
+    async def pull(self, agents: frozenset[str]) -> AsyncIterator[Deliveries]:
+        yield _NoDeliveries()
 
     async def ack(self, token: str) -> None:
         pass
@@ -121,8 +134,11 @@ class _NoLeases:
         return ()
 
     @asynccontextmanager
-    async def presence(self, announced: Presence) -> AsyncIterator[None]:
-        yield
+    async def presence(self, announced: Presence) -> AsyncIterator[Announce]:
+        async def again(_changed: Presence) -> None:
+            pass
+
+        yield again
 
     async def present(self) -> tuple[Presence, ...]:
         return ()

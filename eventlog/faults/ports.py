@@ -11,6 +11,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
 from ..ports import (
+    Announce,
+    Deliveries,
     Delivery,
     DraftPiece,
     FamilyArtifacts,
@@ -121,6 +123,15 @@ class FaultyEvents:
         return FaultyStream(self._core, "events.follow", self._inner.follow(selector, after, to_end=to_end))
 
 
+class _FaultyDeliveries(FaultyStream[Delivery]):
+    def __init__(self, core: Core, inner: Deliveries) -> None:
+        super().__init__(core, "wakeups.pull", inner)
+        self._pulled = inner
+
+    async def serve(self, agents: frozenset[str]) -> None:
+        await self._core.call("wakeups.serve", lambda: self._pulled.serve(agents))
+
+
 class FaultyWakeups:
     """`Wakeups` with faults."""
 
@@ -130,8 +141,11 @@ class FaultyWakeups:
     async def send(self, wakeup: Wakeup) -> None:
         await self._core.call("wakeups.send", lambda: self._inner.send(wakeup))
 
-    def pull(self, agents: frozenset[str]) -> AbstractAsyncContextManager[AsyncIterator[Delivery]]:
-        return _entered(self._core, "wakeups.pull", self._inner.pull(agents))
+    @contextlib.asynccontextmanager
+    async def pull(self, agents: frozenset[str]) -> AsyncIterator[Deliveries]:
+        self._core.check_alive()
+        async with self._inner.pull(agents) as inner:
+            yield _FaultyDeliveries(self._core, inner)
 
     async def ack(self, token: str) -> None:
         await self._core.call("wakeups.ack", lambda: self._inner.ack(token))
@@ -190,12 +204,12 @@ class FaultyLeases:
         return await self._core.call("leases.held", self._inner.held)
 
     @contextlib.asynccontextmanager
-    async def presence(self, announced: Presence) -> AsyncIterator[None]:
+    async def presence(self, announced: Presence) -> AsyncIterator[Announce]:
         self._core.check_alive()
         context = self._inner.presence(announced)
-        await context.__aenter__()
+        announce = await context.__aenter__()
         try:
-            yield
+            yield lambda changed: self._core.call("leases.announce", lambda: announce(changed))
         finally:
             if self._core.crashed:
                 self._core.abandoned.append(context)

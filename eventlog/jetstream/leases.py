@@ -24,7 +24,7 @@ import msgspec
 
 from ..clock import SystemClock
 from ..errors import ConfigError, LogUnavailable
-from ..ports import HeldLease, Lease, Presence
+from ..ports import Announce, HeldLease, Lease, Presence
 from . import headers
 from .layout import UNHEARD, Layout
 from .mailbox import Mailbox
@@ -133,18 +133,23 @@ class JetStreamLeases:
             return await attempt()
 
     @contextlib.asynccontextmanager
-    async def presence(self, announced: Presence) -> AsyncIterator[None]:
+    async def presence(self, announced: Presence) -> AsyncIterator[Announce]:
         """Announce the process while the context is open; leaving it ends its leases without a report.
 
         A name may be present only once at a time. Raises `LogUnavailable` when entered without a log.
         """
-        worker = announced.worker
-        appearing = _Repeated(self._wire, lambda: self._appear(announced))
+        worker, now = announced.worker, [announced]
+        appearing = _Repeated(self._wire, lambda: self._appear(now[0]))
+
+        async def again(changed: Presence) -> None:
+            now[0] = changed
+            await self._appear(changed)
+
         sid = await self._wire.subscribe(self._layout.alive(worker), self._answer)
         try:
             await self._appear(announced)
             with appearing:
-                yield
+                yield again
         finally:
             if self._wire.is_up:  # otherwise the server has noticed the disconnect
                 with anyio.move_on_after(_FAREWELL_S, shield=True), contextlib.suppress(LogUnavailable):

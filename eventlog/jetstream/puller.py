@@ -63,9 +63,13 @@ class Puller:
     """The iterator that `pull` returns. Cancelling a wait loses nothing."""
 
     def __init__(
-        self, wire: Wire, sources: list[Source], remake: Callable[[int, str], Awaitable[None]]
+        self,
+        wire: Wire,
+        sources: list[Source],
+        remake: Callable[[int, str], Awaitable[None]],
+        sources_of: Callable[[frozenset[str]], Awaitable[list[Source]]],
     ) -> None:
-        self._wire, self._sources, self._remake = wire, sources, remake
+        self._wire, self._sources, self._remake, self._sources_of = wire, sources, remake, sources_of
         self._by_name = {(s.stream.encode(), s.agent.encode()): s for s in sources}
         self._deliveries = Mailbox[Delivery]()
         self._inbox: _Inbox | None = None
@@ -91,6 +95,16 @@ class Puller:
             return self._deliveries.items.popleft()
         finally:
             self._impatience = asyncio.get_running_loop().call_later(PATIENCE_S, self._take_back)
+
+    async def serve(self, agents: frozenset[str]) -> None:
+        """Yield the wake-ups of these agents, too. Raises `LogUnavailable`."""
+        new = agents - {source.agent for source in self._sources}
+        for source in await self._sources_of(new) if new else ():
+            key = source.stream.encode(), source.agent.encode()
+            if key not in self._by_name:  # others may have been added meanwhile
+                self._by_name[key] = source
+                self._sources.append(source)  # at the end: replies name the others by their places
+        self._deliveries.wake()
 
     async def aclose(self) -> None:
         """End the iterator, and give back deliveries that were not taken or are still in flight."""

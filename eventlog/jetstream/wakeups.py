@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 
 from ..errors import AppendUnsure
-from ..ports import Delivery, Wakeup, WakeWrite
+from ..ports import Deliveries, Wakeup, WakeWrite
 from .events import JetStreamEvents
 from .layout import EVERY_AGENT, Layout
 from .puller import Puller, Source
@@ -42,20 +42,21 @@ class JetStreamWakeups:
             await self._events.append(WakeWrite(wakeup))
 
     @contextlib.asynccontextmanager
-    async def pull(self, agents: frozenset[str]) -> AsyncIterator[AsyncIterator[Delivery]]:
+    async def pull(self, agents: frozenset[str]) -> AsyncIterator[Deliveries]:
         """Yield wake-ups of runs of these agents. Raises `LogUnavailable` only when entered without a log.
 
         Deliveries that were not taken are given back when the context is left, and when the reader is busy.
         """
-        keys = [(shard, agent) for shard in range(self._events.shards) for agent in sorted(agents)]
-        await self._make_consumers(keys)
-        puller = Puller(
-            self._wire, [Source(self._layout.shard(s), s, agent) for s, agent in keys], self._make_consumer
-        )
+        puller = Puller(self._wire, await self._sources(agents), self._make_consumer, self._sources)
         try:
             yield puller
         finally:
             await puller.aclose()
+
+    async def _sources(self, agents: frozenset[str]) -> list[Source]:
+        keys = [(shard, agent) for shard in range(self._events.shards) for agent in sorted(agents)]
+        await self._make_consumers(keys)
+        return [Source(self._layout.shard(shard), shard, agent) for shard, agent in keys]
 
     async def _make_consumers(self, keys: Sequence[tuple[int, str]]) -> None:
         """Create consumers, with limited concurrency so that the server replies to each in time, and one retry."""

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from ..clock import Clock
-from ..ports import HeldLease, Lease, Presence
+from ..ports import Announce, HeldLease, Lease, Presence
 from .waiting import Mailbox, checkpoint
 
 
@@ -42,11 +42,16 @@ class MemoryLeases:
         return tuple(held for held, until in self._held.values() if self._clock.monotonic() < until)
 
     @contextlib.asynccontextmanager
-    async def presence(self, announced: Presence) -> AsyncIterator[None]:
+    async def presence(self, announced: Presence) -> AsyncIterator[Announce]:
         """Announce the process while the context is open; leaving it ends its leases without a report."""
         self._present[announced.worker] = announced
+
+        async def again(changed: Presence) -> None:
+            await checkpoint()
+            self._present[announced.worker] = changed
+
         try:
-            yield
+            yield again
         finally:
             self._present.pop(announced.worker, None)
             self._take_all(announced.worker)

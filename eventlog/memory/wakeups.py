@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from ..clock import Clock
-from ..ports import Delivery, Timer, Wakeup
+from ..ports import Deliveries, Delivery, Timer, Wakeup
 from .positions import Positions
 from .waiting import Signal, Takes, checkpoint
 
@@ -72,23 +72,26 @@ class MemoryWakeups:
         self._timers.pop((timer.wakeup.shard, timer.wakeup.run, timer.id), None)
 
     @contextlib.asynccontextmanager
-    async def pull(self, agents: frozenset[str]) -> AsyncIterator[AsyncIterator[Delivery]]:
+    async def pull(self, agents: frozenset[str]) -> AsyncIterator[Deliveries]:
         """Yield wake-ups of runs of these agents; many consumers share them."""
-        me = object()
+        yield _Pulled(self, agents)
 
-        async def take() -> Delivery:
-            while True:
-                self._fire_timers()
-                message = self._next_ready(agents, me)
-                if message is not None:
-                    return self._hand_out(message, me)
-                delay_s = self._until_next(agents, me)
-                if delay_s is None:
-                    await self._changes.wait()
-                else:
-                    await self._changes.wait_at_most(delay_s, self._clock)
+    async def take(self, taker: _Pulled) -> Delivery:
+        """Return the next wake-up for a consumer."""
+        while True:
+            self._fire_timers()
+            message = self._next_ready(taker.agents, taker)
+            if message is not None:
+                return self._hand_out(message, taker)
+            delay_s = self._until_next(taker.agents, taker)
+            if delay_s is None:
+                await self._changes.wait()
+            else:
+                await self._changes.wait_at_most(delay_s, self._clock)
 
-        yield Takes(take)
+    def changed(self) -> None:
+        """Have all consumers look again."""
+        self._changes.notify()
 
     def _fire_timers(self) -> None:
         now = self._clock.now()
@@ -152,6 +155,23 @@ class MemoryWakeups:
             message.ready_at = self._clock.monotonic() + delay_s
             self._changes.notify()
         return message
+
+
+class _Pulled(Takes[Delivery]):
+    """The deliveries of one consumer."""
+
+    def __init__(self, wakeups: MemoryWakeups, agents: frozenset[str]) -> None:
+        super().__init__(self._delivery)
+        self._wakeups, self.agents = wakeups, agents
+
+    async def _delivery(self) -> Delivery:
+        return await self._wakeups.take(self)
+
+    async def serve(self, agents: frozenset[str]) -> None:
+        """Yield those of these agents, too."""
+        await checkpoint()
+        self.agents |= agents
+        self._wakeups.changed()
 
 
 class MemoryTimers:

@@ -111,6 +111,8 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.HookAdvanced: _no_change,
     events.AccessGranted: _no_change,
     events.AccessWithdrawn: _no_change,
+    events.AgentSaved: _no_change,
+    events.AgentRemoved: _no_change,
     events.AnswerKept: _no_change,
     events.Buried: _no_change,
 }

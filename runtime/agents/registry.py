@@ -81,6 +81,8 @@ class Registry(Generic[DepsT_co]):
         self._agents: dict[str, Runnable[Any]] = {}
         self._versions: dict[tuple[str, str], Workflow[Any]] = {}
         """The versions of each workflow; `_agents` has the last one, which is for new runs."""
+        self._stored: dict[str, Agent[Any]] = {}
+        """Stored agents that this process may run, with the tools of all that it has."""
         self._tools: dict[str, Tool] = {}
         self._given = dict(providers or {})
         self._made: dict[str, ModelProvider] = {}
@@ -117,15 +119,46 @@ class Registry(Generic[DepsT_co]):
         """The sources of the values of `secret://NAME`, by name."""
         return MappingProxyType(self._secrets)
 
+    def adopt(self, config: Mapping[str, Any]) -> Agent[Any]:
+        """Return the agent of a stored configuration, and know it by its name from now on, unless code has that name.
+
+        It may name the registered tools, and those that other agents bring with them. Raises `AgentConfigError`.
+        """
+        agent: Agent[Any] = Agent.from_config(config)
+        if agent.name not in self._agents:
+            self._stored[agent.name] = agent
+        return agent
+
+    @property
+    def offered_tools(self) -> Mapping[str, Tool]:
+        """The tools that a stored agent may name; not those that two agents bring under one name."""
+        return MappingProxyType(TODO_TOOLS | _brought(self._own_agents()) | self._tools)
+
+    @property
+    def providers(self) -> frozenset[str]:
+        """The names of the model providers of this process. Raises `ConfigError` for a wrong configuration of them."""
+        return frozenset((*self._given, *installed(PROVIDERS), *self._from_configs()))
+
+    @property
+    def mcp_servers(self) -> Mapping[str, list[dict[str, Any]]]:
+        """The entries of MCP servers that registered agents have, by name; of one name several if they differ."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for agent in self._own_agents():
+            for name, entry in agent.to_config()["mcp_servers"].items():
+                if entry not in found.setdefault(name, []):
+                    found[name].append(entry)
+        return found
+
     def serves(self, agent_name: str) -> bool:
         """Return whether this process can drive runs of the agent."""
-        return agent_name in self._agents
+        return agent_name in self._agents or agent_name in self._stored
 
     def agent(self, name: str) -> Runnable[Any]:
         """Return the agent, swarm or loop of this name. Raises `NotRegistered`."""
-        if name not in self._agents:
+        found = self._agents.get(name) or self._stored.get(name)
+        if found is None:
             raise NotRegistered(unknown("agent", name, self._agents))
-        return self._agents[name]
+        return found
 
     def tool(self, name: str) -> Tool:
         """Return the tool of this name. Raises `NotRegistered`."""
@@ -233,6 +266,8 @@ class Registry(Generic[DepsT_co]):
             yield from agent.tools.values()
 
     def _known_tools(self, agent: Agent[Any]) -> dict[str, Tool]:
+        if agent.name in self._stored:
+            return {**self.offered_tools, **agent.tools}
         registered = self._agents.get(agent.name)
         own = registered.tools if isinstance(registered, Agent) else {}
         return {**TODO_TOOLS, **self._tools, **own, **agent.tools}
@@ -399,12 +434,7 @@ class Registry(Generic[DepsT_co]):
         The working directory is added to the import path. Raises `ConfigError`, which says what is wrong with the
         path, the module or its content.
         """
-        module_name, colon, attributes = path.partition(":")
-        if not (colon and attributes and _MODULE.fullmatch(module_name)) or module_name.endswith(".py"):
-            raise ConfigError(f"{path!r} must be written module:attribute{_meant(module_name, attributes)}")
-        found: Any = _import(module_name)
-        for attribute in attributes.split("."):
-            found = _attribute(path, found, attribute)
+        found = _found_at(path)
         if isinstance(found, cls):
             return found
         if not is_runnable(found):
@@ -455,6 +485,28 @@ class Registry(Generic[DepsT_co]):
             for entry in installed(PROVIDER_CONFIGS).values():
                 self._configured |= cast("Mapping[str, ModelProvider]", made(entry))
         return self._configured
+
+
+def _brought(agents: Iterable[Agent[Any, Any]]) -> dict[str, Tool]:
+    """Return the tools that agents bring with them, without those that two bring under one name."""
+    found: dict[str, Tool] = {}
+    twice: set[str] = set()
+    for agent in agents:
+        for name, own in agent.tools.items():
+            if found.setdefault(name, own) is not own:
+                twice.add(name)
+    return {name: own for name, own in found.items() if name not in twice}
+
+
+def _found_at(path: str) -> Any:
+    """Return the object at `my.module:name`. Raises `ConfigError`."""
+    module_name, colon, attributes = path.partition(":")
+    if not (colon and attributes and _MODULE.fullmatch(module_name)) or module_name.endswith(".py"):
+        raise ConfigError(f"{path!r} must be written module:attribute{_meant(module_name, attributes)}")
+    found: Any = _import(module_name)
+    for attribute in attributes.split("."):
+        found = _attribute(path, found, attribute)
+    return found
 
 
 def _meant(file: str, attributes: str) -> str:

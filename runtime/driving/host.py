@@ -52,6 +52,8 @@ class Host(msgspec.Struct, kw_only=True):
     """The policy of runs that this process starts by itself; null for none."""
     agents: dict[str, Runnable] = {}
     """Agents, swarms and loops given as objects, besides those registered."""
+    removed: set[str] = set()
+    """The stored agents that were removed: nothing is started of them."""
     late: set[asyncio.Task[None]] = set()
     """Tasks that wait for the threads of abandoned calls, to store their outcomes."""
     slot_locks: dict[str, asyncio.Lock] = {}

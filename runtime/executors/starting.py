@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ...eventlog.errors import NotRegistered
 from ..core.submission import submitted_event
 from ..driving.host import Host
 from ..journal.keys import check_there, note_stored, place_of_run
@@ -42,6 +43,8 @@ class WorkerStarter:
     async def start(self, wish: Start) -> str:
         """Return the id of the run that has this key, and start it if there is none."""
         host = self._host
+        if wish.agent in host.removed:
+            raise NotRegistered(f"the stored agent {wish.agent!r} was removed")
         agent = host.agent(wish.agent)
         host.registry.check(agent)
         submitted = submitted_event(

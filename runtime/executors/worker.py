@@ -54,6 +54,7 @@ from .starting import WorkerStarter
 
 if TYPE_CHECKING:
     from ..triggers.event_hooks import EventHook
+    from .stored import StoredServing
 
 logger = logging.getLogger("foldlog.worker")
 
@@ -89,7 +90,10 @@ SLOT_SETTLEMENTS: Mapping[str, Settlement] = {
 
 
 class Worker:
-    """One worker process: serves its registry's agents, with at most `concurrency` runs at a time."""
+    """One worker process: serves its registry's agents, with at most `concurrency` runs at a time.
+
+    With `stored`, also stored agents, as soon as they are saved, as far as the registry has what they name.
+    """
 
     def __init__(
         self,
@@ -99,12 +103,14 @@ class Worker:
         grace_s: float = 30.0,
         park_after_s: float | None = PARK_AFTER_S,
         hooks: Sequence[EventHook] = (),
+        stored: bool = False,
     ) -> None:
         host = msgspec.structs.replace(host, park_after_s=park_after_s, roll_back=on_workers(host))
         self._host, self._log = host, host.log
         self._keeper = LeaseKeeper(host)
         self._schedules = Firing(host.log, WorkerStarter(host))
         self._hooks = _followed(host, hooks)
+        self._stored = _stored_serving(host) if stored else None
         self._room, self._concurrency = asyncio.Semaphore(concurrency), concurrency
         self._grace_s = grace_s
         self._handling: set[asyncio.Task[None]] = set()
@@ -131,17 +137,20 @@ class Worker:
         If cancelled, it does not drain: its runs go back as they are, and running calls are cut off.
         """
         agents = frozenset(self._host.registry.agents)
-        leases = self._log.leases
-        async with leases.presence(self._host.presence(agents, self._concurrency)), leases.deaths() as deaths:
+        leases, stored, here = self._log.leases, self._stored, self._host.presence(agents, self._concurrency)
+        told = here if stored is None else stored.announced(here)
+        async with leases.presence(told) as announce, leases.deaths() as deaths:
             redelivering = asyncio.create_task(self._redeliver(deaths))
-            following = asyncio.create_task(self._hooks())
+            following = [asyncio.create_task(self._hooks())]
             try:
                 async with self._log.wakeups.pull(agents) as deliveries:
+                    if stored is not None:
+                        following.append(asyncio.create_task(stored.follow(here, deliveries, announce)))
                     self._pulling = True
                     await self._receive(deliveries)
                     await self._drain()
             finally:
-                left = [redelivering, following, *self._handling]
+                left = [redelivering, *following, *self._handling]
                 for task in left:
                     task.cancel()
                 await asyncio.gather(*left, return_exceptions=True)
@@ -388,6 +397,12 @@ class Worker:
             "run %s of %s: %s", state.run, state.agent, driver.state.status if ending == "over" else ending
         )
         return ending
+
+
+def _stored_serving(host: Host) -> StoredServing:
+    from .stored import StoredServing
+
+    return StoredServing(host)
 
 
 def _is_due(state: RunState, timer_id: str) -> bool:

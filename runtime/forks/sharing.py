@@ -10,6 +10,8 @@ from typing import Literal
 from ...eventlog.events import (
     AccessGranted,
     AccessWithdrawn,
+    AgentRemoved,
+    AgentSaved,
     AnswerKept,
     ApprovalRequested,
     ApprovalResolved,
@@ -155,7 +157,7 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
             return "driving"
         case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated():  # not of a run
             return "driving"
-        case AccessGranted() | AccessWithdrawn() | AnswerKept():
+        case AccessGranted() | AccessWithdrawn() | AnswerKept() | AgentSaved() | AgentRemoved():
             return "driving"
         case PolicyUpdated() | OnceUpdated() | ScheduleUpdated() | HookAdvanced() | Buried():
             return "driving"

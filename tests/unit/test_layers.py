@@ -32,6 +32,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "executors": {
             "agents",
             "burying",
+            "catalog",
             "core",
             "driving",
             "journal",
@@ -43,6 +44,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         },
         "forks": {"agents", "core", "journal", "ports"},
         "burying": {"core", "journal", "ports", "shared"},
+        "catalog": {"agents", "core", "journal", "ports"},
         "rollbacks": {"agents", "core", "journal", "ports", "tools"},
     },
     "replay": {

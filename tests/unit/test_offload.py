@@ -250,7 +250,7 @@ STAY_WHOLE = {
     "bounded": "status step usage file context budget error child_started child_finished claimed released "
     "restored left_to_others tools_refresh_failed tools_removed model_requested model_failed cut_begun tool_started "
     "tool_attempt_failed parked child_ready timer_fired pause_requested cancel_requested approval_revoked "
-    "token_issued token_revoked access_granted access_withdrawn "
+    "token_issued token_revoked access_granted access_withdrawn agent_saved agent_removed "
     "offloaded ralph_stop wait_started signal_dropped operation_skipped chosen marked diverged",
     "refused with an error to the sender": "submitted message_queued approval_resolved tools_refresh_requested "
     "mcp_progress evaluated ralph_iteration output_rejected key_recorded buried",

@@ -15,7 +15,7 @@ LARGE_CLASSES = {
     "eventlog/conformance/event_log.py:EventLogSuite": (430, "a list of tests, none of which needs another"),
     "eventlog/jetstream/wire.py:Wire": (450, "one connection: each request shares its buffers and its state"),
     "runtime/agents/registry.py:Registry": (
-        400,
+        430,
         "one question a method, each a few lines, over the same names",
     ),
     "runtime/driving/driver.py:Driver": (
@@ -39,7 +39,7 @@ LARGE_CLASSES = {
         360,
         "the one write path: every method keeps its state and head in step",
     ),
-    "runtime/runtime.py:Runtime": (630, "a public facade: most of it is signatures and what they promise"),
+    "runtime/runtime.py:Runtime": (645, "a public facade: most of it is signatures and what they promise"),
 }
 """Lines that a class may have, and why it is not in parts."""
 LARGE_FOLDERS = {

@@ -113,7 +113,7 @@ async def _work(  # noqa: PLR0913, PLR0917 - the options of the command
             policy=NamespacePolicy(log, None),
         )
         hooks = load_event_hooks()
-        serving = Worker(host, concurrency=concurrency, grace_s=grace_s, hooks=hooks)
+        serving = Worker(host, concurrency=concurrency, grace_s=grace_s, hooks=hooks, stored=True)
         with interruption() as interrupted:
             stopping = asyncio.create_task(_stop(serving, interrupted, say))
             try:
