@@ -23,7 +23,9 @@ from .commits import (
     verify,
 )
 from .errors import (
+    AgentChanged,
     AgentConfigError,
+    AgentNotFound,
     AppendUnsure,
     ApprovalError,
     ArchiveCorrupted,
@@ -234,7 +236,9 @@ __all__ = [
     "VOLATILE",
     "AccessGranted",
     "AccessWithdrawn",
+    "AgentChanged",
     "AgentConfigError",
+    "AgentNotFound",
     "AgentRemoved",
     "AgentSaved",
     "AnswerKept",

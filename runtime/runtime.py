@@ -496,7 +496,7 @@ class Runtime(Generic[DepsT_co]):
     def _check(self, agent: Runnable[Any], executor: Executor, needed: frozenset[str]) -> None:
         if not is_runnable(agent):
             raise ConfigError(f"only agents, swarms, loops and workflows are started, not {agent!r:.60}")
-        if executor.runs_in == "process" or self.registry.serves(agent.name):
+        if executor.runs_in == "process" or agent.name in self.registry.agents:
             self.registry.check(agent)
         for each in self.registry.reachable(agent):
             require(executor, self.registry.capabilities(each) | needed)

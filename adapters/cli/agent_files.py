@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ...eventlog.errors import AgentConfigError, ConfigError, ConfigProblem
 from ...eventlog.files import read_bounded
@@ -70,6 +70,40 @@ def read_runnable(path: str, registry: Registry) -> Runnable[Any]:
         return _of_data(_read(path), registry)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}{hint}") from None
+
+
+def tables_of(path: str) -> list[dict[str, Any]]:
+    """Return the agents in a file: its one table, or those of its list `agents`. Raises `ConfigError`."""
+    try:
+        data = _read(path)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if set(data) != {"agents"}:
+        return [data]
+    tables = data["agents"]
+    if not (isinstance(tables, list) and all(isinstance(table, dict) for table in tables)):
+        raise ConfigError(f"{path}: agents: must be a list of tables")
+    return tables
+
+
+def text_of(tables: Sequence[Mapping[str, Any]], form: Literal["toml", "json"]) -> str:
+    """Return agents as the text of a file that `tables_of` reads. Raises `ConfigError` for what TOML cannot say."""
+    if form == "json":
+        return (
+            json.dumps(tables[0] if len(tables) == 1 else {"agents": tables}, indent=2, ensure_ascii=False)
+            + "\n"
+        )
+    from ..configuration.toml_text import to_toml
+
+    return to_toml(tables[0] if len(tables) == 1 else {"agents": list(tables)})
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a file, replacing what is there. Raises `ConfigError`."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file}: it cannot be written: {error.strerror}") from None
 
 
 def _of_data(data: Mapping[str, Any], registry: Registry | None) -> Runnable[Any]:

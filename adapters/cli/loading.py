@@ -10,6 +10,27 @@ if TYPE_CHECKING:
     from ...runtime.ports.runnable import Runnable
 
 
+STORED = "stored:"
+"""Before the name of a stored agent, where `MODULE:NAME` could be."""
+
+
+def stored_registry(known: str | None) -> Registry:
+    """Return the registry at `module:attribute`, with the tools of a stored agent; an empty one without a path."""
+    from ...runtime import Registry
+
+    return Registry() if known is None else Registry.load(known)
+
+
+async def load_stored(runtime: Runtime, named: str) -> Runnable[Any]:
+    """Return the stored agent `NAME`, or its version as `NAME@N`. Raises `AgentNotFound`, `ConfigError`."""
+    from ...eventlog.errors import ConfigError
+
+    name, at, number = named.partition("@")
+    if at and not (number.isascii() and number.isdecimal()):
+        raise ConfigError(f"{named!r}: a version is a number, as in stored:refunds@3")
+    return await runtime.agents.load(name, int(number) if at else None)
+
+
 def load_agent(path: str, name: str | None, known: str | None = None) -> tuple[Registry, Runnable[Any]]:
     """Return the agent at `module:attribute`, or from the registry there its only agent, or the one called `name`.
 

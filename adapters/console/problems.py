@@ -12,6 +12,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from ...eventlog.errors import (
+    AgentChanged,
+    AgentConfigError,
+    AgentNotFound,
     ApprovalError,
     Conflict,
     FoldlogError,
@@ -39,6 +42,8 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (  # the first that fits
     (RunGone, 410),
     (RunNotFound, 404),
     (ScheduleNotFound, 404),
+    (AgentNotFound, 404),
+    (AgentChanged, 409),
     (RunFinished, 409),
     (RunOpen, 409),
     (RunConflict, 409),
@@ -55,6 +60,7 @@ _CARRIED: dict[type[Exception], dict[str, str]] = {
     PayloadTooLarge: {"size": "size_bytes", "limit": "limit_bytes"},
     LogCorrupted: {"run": "run", "revision": "revision", "expected": "expected"},
     RunConflict: {"run_id": "run_id"},
+    AgentChanged: {"version": "version"},
     RunOpen: {"run_id": "run_id"},
     RunGone: {"run_id": "run_id", "how": "how", "at": "at", "url": "url"},
 }
@@ -108,6 +114,8 @@ def status_of(error: Exception) -> int:
 
 
 def _members(error: Exception) -> dict[str, Any]:
+    if isinstance(error, AgentConfigError):
+        return {"problems": [problem._asdict() for problem in error.problems]}
     found = next((names for kind, names in _CARRIED.items() if isinstance(error, kind)), {})
     return {name: getattr(error, attribute) for name, attribute in found.items()}
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import msgspec
 from anyio import fail_after
 
-from ..ports import Lease, Log, Presence, served
+from ..ports import Lease, Log, Offer, Presence, served
 from .suite import Suite, new_name
 
 Kill = Callable[[], Awaitable[None]]
@@ -158,6 +158,16 @@ class LeasesSuite(Suite):
                 while await present() != {worker}:
                     await log.clock.sleep(0.05)
         assert await present() == set()
+
+    async def test_a_worker_announces_again_what_has_changed_about_it(self, log: Log) -> None:
+        worker = Presence(worker=new_name("worker"))
+        offer = Offer(tools=("a", "b"), mcp_servers={"docs": [{"command": "x", "args": ["1"]}]})
+        changed = msgspec.structs.replace(worker, serves=("agent",), offer=offer)
+        async with log.leases.presence(worker) as announce:
+            assert worker in await log.leases.present()
+            await announce(changed)
+            assert [each for each in await log.leases.present() if each.worker == worker.worker] == [changed]
+        assert changed not in await log.leases.present()
 
     async def test_a_worker_that_shuts_down_ends_its_leases_and_is_not_reported_dead(self, log: Log) -> None:
         orderly, vanished = new_name("worker"), new_name("worker")

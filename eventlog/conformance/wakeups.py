@@ -210,6 +210,24 @@ class WakeupsSuite(Suite):
             taken = await self.woken(log, deliveries, 2)
         assert {wakeup.agent for wakeup in taken} == {sent[0].agent, sent[2].agent}
 
+    async def test_a_consumer_that_waits_serves_another_agent_once_it_is_told_to(
+        self, log: Log, agent: str
+    ) -> None:
+        later = wakeup_for(new_name("agent"))
+        await log.wakeups.send(later)
+        taken: list[Wakeup] = []
+        async with log.wakeups.pull(frozenset()) as deliveries, create_task_group() as tasks:
+
+            async def consume() -> None:
+                taken.extend(await self.woken(log, deliveries, 2))
+
+            tasks.start_soon(consume)
+            await log.clock.sleep(0.05)  # so that it waits, whichever way the log waits
+            await deliveries.serve(frozenset({later.agent}))
+            await deliveries.serve(frozenset({later.agent, agent}))
+            await log.wakeups.send(wakeup_for(agent))
+        assert {wakeup.agent for wakeup in taken} == {later.agent, agent}
+
     async def test_the_same_wake_up_sent_twice_is_delivered_twice(self, log: Log, agent: str) -> None:
         wakeup = wakeup_for(agent)
         await log.wakeups.send(wakeup)

@@ -1,4 +1,4 @@
-"""Stored agents as users command them: each change is one event on the register of all of them (W56)."""
+"""Stored agents as users command them: each change is one event on the register of all of them (W57)."""
 
 from __future__ import annotations
 
@@ -124,6 +124,10 @@ class StoredAgents:
         if found is None:
             raise self._not_found(name, version)
         return found
+
+    async def has(self, name: str) -> bool:
+        """Return whether an agent of this name was ever stored, even if it is removed now."""
+        return name in (await self._read()).agents
 
     async def versions(self, name: str) -> Sequence[AgentVersion]:
         """Return all versions of an agent, oldest first, also of a removed one. Raises `AgentNotFound`."""

@@ -38,6 +38,8 @@ REGISTERS = sorted(path.stem for path in V1.glob("*.registers"))
 ELSEWHERE = {
     "access_granted",
     "access_withdrawn",
+    "agent_removed",
+    "agent_saved",
     "answer_kept",
     "breaker_updated",
     "key_recorded",

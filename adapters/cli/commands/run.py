@@ -22,8 +22,9 @@ def run(  # noqa: PLR0913 - the options
     path: Annotated[
         str,
         typer.Argument(
-            metavar="MODULE:AGENT|FILE",
-            help="An agent or workflow, a registry (with --agent NAME), or a TOML or JSON file.",
+            metavar="MODULE:AGENT|FILE|stored:NAME",
+            help="An agent or workflow, a registry (with --agent NAME), a TOML or JSON file, or a stored agent; "
+            "stored:NAME@N is its version N.",
         ),
     ],
     input: Annotated[str, typer.Argument(metavar="INPUT", help="Input of the run.")],  # noqa: A002 - the word of the field
@@ -31,14 +32,19 @@ def run(  # noqa: PLR0913 - the options
     agent: AgentName = None,
     registry: Annotated[
         str | None,
-        typer.Option(metavar="MODULE:REGISTRY", help="Registry with the tools and agents that a FILE names."),
+        typer.Option(
+            metavar="MODULE:REGISTRY",
+            help="Registry with the tools and agents that a FILE or a stored agent names.",
+        ),
     ] = None,
     executor: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="NAME", help="local (in this process), durable (on workers), or another installed one."
+            metavar="NAME",
+            help="local (in this process; the default), durable (on workers; that of a stored agent without "
+            "--registry), or another installed one.",
         ),
-    ] = "local",
+    ] = None,
     detailed: Detailed = False,
     json: JsonLines = False,
     session: Annotated[
@@ -99,10 +105,12 @@ def run(  # noqa: PLR0913 - the options
 
     Ctrl-C cancels a local run. A durable one continues; `foldlog runs stream` shows it again.
     """
-    from ..loading import check_executor
+    from ..loading import STORED, check_executor
     from ..loops import run_async
     from ..output.watching import Watch
 
+    if executor is None:
+        executor = "durable" if path.startswith(STORED) and registry is None else "local"
     check_executor(executor)
     how = Watch(json=json, detailed=detailed, timeout_s=timeout, wait=not no_wait)
     options = {
@@ -134,7 +142,7 @@ class Source(NamedTuple):
 async def _run(settings: Settings, source: Source, given: list[str], how: Watch, /, **options: Any) -> int:
     from ....runtime import Runtime, Trigger
     from ..files import with_files
-    from ..loading import load_agent
+    from ..loading import STORED, load_agent, load_stored, stored_registry
     from ..loops import interruption
     from ..output.records import show_logs
     from ..output.terminal import Screen
@@ -142,7 +150,12 @@ async def _run(settings: Settings, source: Source, given: list[str], how: Watch,
     from ..output.watching import Watcher
 
     show_logs()
-    registry, agent = load_agent(source.path, source.agent, source.registry)
+    stored = source.path.removeprefix(STORED) if source.path.startswith(STORED) else None
+    registry, agent = (
+        load_agent(source.path, source.agent, source.registry)
+        if stored is None
+        else (stored_registry(source.registry), None)
+    )
     question, *paths = given
     content = with_files(question, paths)
     async with Runtime.open(settings.server, namespace=settings.namespace, registry=registry) as runtime:
@@ -151,6 +164,8 @@ async def _run(settings: Settings, source: Source, given: list[str], how: Watch,
             raise typer.BadParameter(
                 "workers cannot reach a log in the memory of this process: choose another --server, or --executor local"
             )
+        if agent is None:
+            agent = await load_stored(runtime, stored or "")
         options["trigger"], options["by"] = Trigger(kind="cli"), operator()
         now = runtime.log.clock.now()
         options["at"] = later = None if options["at"] is None else coming_time(options["at"], now)

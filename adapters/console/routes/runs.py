@@ -9,6 +9,7 @@ import msgspec
 from ....eventlog.commits import Chain, as_read, decode
 from ....eventlog.errors import ConfigError, NotRegistered
 from ....eventlog.events import ENGINE, Event, MessageQueued, Trigger
+from ....eventlog.names import check_name
 from ....projections.family_totals import FamilyTotals
 from ....projections.operating.why import Why
 from ....projections.pending import Pending
@@ -104,9 +105,13 @@ class WholeEvent(msgspec.Struct, frozen=True):
 
 
 class StartRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run to start: of a registered agent, or of one whose configuration is in the log, which workers then drive."""
+    """A run to start: of a registered agent, a stored one, or one that has run before; workers drive the last two.
+
+    `version` is that of a stored agent; null is its last one.
+    """
 
     agent: str
+    version: int | None = None
     input: str
     executor: str | None = None
     session: str | None = None
@@ -261,7 +266,7 @@ async def start_run(call: Call[Nothing, StartRun]) -> Answered:
     asked = call.body
     trigger = Trigger(kind="api", request_id=call.request_id, traceparent=traceparent(call.request))
     run = await call.runtime.start(
-        await _agent(call, asked.agent),
+        await _agent(call, asked.agent, asked.version),
         asked.input,
         executor=asked.executor or call.door.options.executor,
         session=asked.session,
@@ -279,11 +284,14 @@ async def start_run(call: Call[Nothing, StartRun]) -> Answered:
     return Answered(Started(run.run_id, run.is_new), 201 if run.is_new else 200, where)
 
 
-async def _agent(call: Call[Any, Any], name: str) -> Any:
-    """Return the registered agent of this name, or the one that the newest run of that name was submitted with."""
+async def _agent(call: Call[Any, Any], name: str, version: int | None) -> Any:
+    """Return the registered agent of this name, the stored one, or the one that the newest run was submitted with."""
     known = call.runtime.registry.agents
-    if name in known:
+    if name in known and version is None:
         return known[name]
+    check_name("the agent", name)
+    if version is not None or await call.runtime.agents.has(name):
+        return await call.runtime.agents.load(name, version)
     index = await call.door.index()
     for row in await index.runs(1, agent=name, children=False, buried=False):
         submitted = (await call.runtime.get_run(row.run_id).state()).submitted
