@@ -6,7 +6,7 @@ Importing it loads all of foldlog, so import it under `TYPE_CHECKING` where that
 from __future__ import annotations
 
 from .eventlog.events import Actor, ForkTools, OnError, OnTimeout
-from .eventlog.ports import HeldLease, Presence, RegisterKind
+from .eventlog.ports import Announce, Deliveries, HeldLease, Offer, Presence, RegisterKind
 from .eventlog.upcasters import Upcast
 from .projections.approvals import ApprovalRow
 from .projections.history import History
@@ -36,6 +36,8 @@ from .runtime.agents.workflow.table_decider import TableDecider
 from .runtime.agents.workflow.workflow import Decider
 from .runtime.burying.erasure import Receipt
 from .runtime.burying.options import EraseOptions
+from .runtime.catalog.agents import StoredAgents
+from .runtime.catalog.records import AgentChange, AgentVersion, ConfigChange
 from .runtime.core.postconditions import Written
 from .runtime.core.swarm.flow import Arm, Flow
 from .runtime.core.swarm.predicates import Test
@@ -55,8 +57,11 @@ from .runtime.usage import Used
 
 __all__ = [
     "Actor",
+    "AgentChange",
     "AgentConfig",
     "AgentFields",
+    "AgentVersion",
+    "Announce",
     "ApprovalRow",
     "Arm",
     "Branch",
@@ -66,9 +71,11 @@ __all__ = [
     "ChildOptions",
     "Compared",
     "Compensate",
+    "ConfigChange",
     "Decider",
     "Decision",
     "Decorate",
+    "Deliveries",
     "DepsFactory",
     "EraseOptions",
     "ExecutorLike",
@@ -89,6 +96,7 @@ __all__ = [
     "Mode",
     "Namespace",
     "NamespacePolicy",
+    "Offer",
     "OnError",
     "OnTimeout",
     "Operation",
@@ -114,6 +122,7 @@ __all__ = [
     "Side",
     "StepConfig",
     "StopTable",
+    "StoredAgents",
     "TableConfig",
     "TableDecider",
     "Test",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -10,6 +11,7 @@ from ...eventlog.commits import Chain, Head, head_of
 from ...eventlog.events import AgentRemoved, AgentSaved, Via
 from ...eventlog.names import agents_subject
 from ...eventlog.ports import Log, Stored
+from ..agents.config import AgentConfig
 
 
 class AgentVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +127,12 @@ def _change(
         request_id=event.request_id,
         at=at,
     )
+
+
+def in_order(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with its keys in the order of the reference; the log sorts them."""
+    known = [key for key in AgentConfig.model_fields if key in config]
+    return {key: config[key] for key in (*known, *(key for key in config if key not in known))}
 
 
 def changed_keys(before: Any, after: Any, path: str = "") -> list[ConfigChange]:

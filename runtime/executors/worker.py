@@ -157,24 +157,13 @@ class Worker:
                 await self._keeper.aclose()
 
     async def _receive(self, deliveries: AsyncIterator[Delivery]) -> None:
-        while await self._unless_stopping(self._room.acquire()):
-            delivery = await self._unless_stopping(anext(deliveries))
+        while await _unless(self._stopping, self._room.acquire()):
+            delivery = await _unless(self._stopping, anext(deliveries))
             if delivery is None:
                 return
             task = asyncio.create_task(self._handle(delivery))
             self._handling.add(task)
             task.add_done_callback(self._done)
-
-    async def _unless_stopping(self, waiting: Awaitable[T]) -> T | None:
-        """Return the result; None, and the waiting is cancelled, once the worker is to stop."""
-        future, stopping = asyncio.ensure_future(waiting), asyncio.ensure_future(self._stopping.wait())
-        try:
-            await asyncio.wait({future, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            return future.result() if future.done() else None
-        finally:
-            future.cancel()
-            stopping.cancel()
-            await asyncio.gather(future, stopping, return_exceptions=True)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._handling.discard(task)
@@ -397,6 +386,18 @@ class Worker:
             "run %s of %s: %s", state.run, state.agent, driver.state.status if ending == "over" else ending
         )
         return ending
+
+
+async def _unless(stopping: asyncio.Event, waiting: Awaitable[T]) -> T | None:
+    """Return the result; None, and the waiting is cancelled, once the worker is to stop."""
+    future, stopped = asyncio.ensure_future(waiting), asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait({future, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        return future.result() if future.done() else None
+    finally:
+        future.cancel()
+        stopped.cancel()
+        await asyncio.gather(future, stopped, return_exceptions=True)
 
 
 def _stored_serving(host: Host) -> StoredServing:

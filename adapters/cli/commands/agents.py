@@ -286,8 +286,9 @@ async def _show(settings: Settings, name: str, version: int | None, *, json: boo
     if json:
         screen.json({**msgspec.to_builtins(row), "changes": msgspec.to_builtins(changes)})
         return OK
-    width = max(len(key) for key in row.config) + 1
-    for key, value in _shown(row.config).items():
+    shown = _shown(row.config)
+    width = max(map(len, shown))
+    for key, value in shown.items():
         screen.field(key, value, width)
     screen.tell("")
     columns = (
@@ -313,13 +314,16 @@ def _newest_first(changes: Any) -> list[AgentChange]:
 
 
 def _shown(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the keys of a configuration that say something: not those with an empty value."""
+    """Return the keys of a configuration that differ from the defaults, and its name and model."""
+    from ....runtime.agents.config import AgentConfig
+    from ....runtime.catalog.records import in_order
     from ..output.escaping import json_text, one_line
 
+    defaults = AgentConfig(name="any").to_config()
     return {
         key: one_line(value) if isinstance(value, str) else json_text(value)
-        for key, value in config.items()
-        if value not in ("", [], {})
+        for key, value in in_order(config).items()
+        if value != defaults.get(key) or key == "model"
     }
 
 
@@ -355,6 +359,7 @@ async def _export(
     output: Path | None,
 ) -> int:
     from ....eventlog.errors import ConfigError
+    from ....runtime.catalog.records import in_order
     from ..agent_files import text_of, write_text
     from ..opening import opened
     from ..output.terminal import Screen
@@ -365,7 +370,7 @@ async def _export(
         wanted = names or [row.name for row in await runtime.agents.list()]
         if not wanted:
             raise ConfigError("there is no stored agent to export")
-        tables = [(await runtime.agents.get(name, version)).config for name in wanted]
+        tables = [in_order((await runtime.agents.get(name, version)).config) for name in wanted]
     text = text_of(tables, form)
     if output is None:
         typer.echo(text, nl=False)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from ....eventlog.errors import AgentConfigError
 from ....eventlog.events import Via
 from ....runtime.agents.config import config_schema
-from ....runtime.catalog.records import AgentChange, AgentVersion, ConfigChange
+from ....runtime.catalog.records import AgentChange, AgentVersion, ConfigChange, in_order
 from ...configuration.toml_text import to_toml
 from ..routing import Call, Nothing, Route
 
@@ -146,7 +146,8 @@ async def export_agent(call: Call[ExportQuery, Nothing]) -> Response:
     """Export a stored agent as the text of a file."""
     query = call.query
     agent = await call.runtime.agents.get(call.path("agent"), query.version)
-    text = to_toml(agent.config) if query.format == "toml" else json.dumps(agent.config, indent=2) + "\n"
+    config = in_order(agent.config)
+    text = to_toml(config) if query.format == "toml" else json.dumps(config, indent=2) + "\n"
     headers = {"Content-Disposition": f'attachment; filename="{agent.name}.{query.format}"'}
     return Response(text, headers=headers, media_type=f"application/{query.format}")
 
