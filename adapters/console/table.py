@@ -6,3 +6,38 @@ from importlib.metadata import version
 from typing import Any
 
 from .openapi import openapi
+from .routes import (
+    agents,
+    approvals,
+    looking,
+    namespace,
+    operating,
+    rollback,
+    runs,
+    session,
+    steering,
+    stream,
+    tokens,
+)
+from .routing import Call, Nothing, Route
+
+
+async def show_openapi(_: Call[Nothing, Nothing]) -> dict[str, Any]:
+    """Show this API as an OpenAPI document."""
+    return openapi(ROUTES, version("foldlog"))
+
+
+ROUTES: tuple[Route, ...] = (
+    *session.ROUTES,
+    *runs.ROUTES,
+    *looking.ROUTES,
+    *steering.ROUTES,
+    *rollback.ROUTES,
+    *approvals.ROUTES,
+    *operating.ROUTES,
+    *agents.ROUTES,
+    *namespace.ROUTES,
+    *tokens.ROUTES,
+    *stream.ROUTES,
+    Route(method="GET", path="/openapi.json", role="viewer", endpoint=show_openapi, answer=dict[str, Any]),
+)
