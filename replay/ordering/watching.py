@@ -15,10 +15,12 @@ FINISHED_MAX = 1000
 class Watch:
     """Checks the commits of one shard (or one family), fed in log order from the beginning.
 
-    A broken chain is reported once, as a violation of R11; the run is not checked any further.
+    A broken chain is reported once, as a violation of R11; the run is not checked any further. One that is not fed
+    `from_start` leaves families alone whose beginning it has not seen.
     """
 
-    def __init__(self, finished_max: int = FINISHED_MAX) -> None:
+    def __init__(self, finished_max: int = FINISHED_MAX, *, from_start: bool = True) -> None:
+        self._from_start = from_start
         self._heads: dict[str, dict[Subject, Head]] = {}
         self._monitor = Monitor(finished_max, lambda root: self._heads.pop(root, None))
         self._broken: set[str] = set()
@@ -52,6 +54,8 @@ class Watch:
         """Return whether the commit continues a run that is no longer remembered."""
         if stored.subject.root in self._heads:
             return False
+        if not self._from_start and stored.subject.id != stored.subject.root:
+            return True
         try:
             return decode(stored.data).rev > 1
         except ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -21,6 +21,7 @@ from . import judging
 from .register import read_schedule, read_schedules, store_schedule
 from .schedule import Schedule, checked, schedule_of
 
+COMING_MAX = 5
 logger = logging.getLogger("foldlog.schedules")
 
 Change = Callable[[ScheduleUpdated | None, float], ScheduleUpdated | None]
@@ -31,12 +32,14 @@ ChangeOfOne = Callable[[ScheduleUpdated, float], ScheduleUpdated | None]
 class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule as stored. Times are Unix seconds.
 
-    `next_at` is null while it is paused, `wanted` counts the times asked for by hand that are not started yet, `last`
-    is the last time for which a run was started, and `recent` are the last decisions, oldest first.
+    `next_at` is null while it is paused, `coming` are it and the times after it, at most five. `wanted` counts the
+    times asked for by hand that are not started yet, `last` is the last time for which a run was started, and `recent`
+    are the last decisions, oldest first.
     """
 
     schedule: Schedule
     next_at: float | None
+    coming: tuple[float, ...]
     paused: bool
     wanted: int
     last: Occurrence | None
@@ -173,9 +176,11 @@ class _Missing(Exception):
 
 
 def _row(found: ScheduleUpdated) -> ScheduleRow:
+    schedule, next_at = schedule_of(found.name, found.spec), None if found.paused else found.next_at
     return ScheduleRow(
-        schedule=schedule_of(found.name, found.spec),
-        next_at=None if found.paused else found.next_at,
+        schedule=schedule,
+        next_at=next_at,
+        coming=tuple(_coming(schedule, next_at)),
         paused=found.paused,
         wanted=len(found.wanted),
         last=found.last,
@@ -183,3 +188,11 @@ def _row(found: ScheduleUpdated) -> ScheduleRow:
         counts=found.counts,
         by=found.by,
     )
+
+
+def _coming(schedule: Schedule, at: float | None) -> Iterator[float]:
+    for _ in range(COMING_MAX):
+        if at is None:
+            return
+        yield at
+        at = schedule.calendar.after(at)

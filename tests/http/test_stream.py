@@ -12,14 +12,17 @@ from urllib.parse import parse_qsl
 
 import httpx2 as httpx
 import pytest
-from foldlog.adapters.console.streaming import feeds, frames, lists, viewer
+from foldlog.adapters.console.streaming import feeds, frames, lists, snapshots, viewer
 from foldlog.adapters.console.streaming.viewer import wanted_topics
 from foldlog.adapters.http.server import served
 from foldlog.eventlog import Log, MemoryLog
+from foldlog.eventlog.events import Status
 from foldlog.eventlog.faults import FaultyLog, Outage
+from foldlog.eventlog.ports import NEW, At, CommitWrite
 from foldlog.runtime import Runtime
 
 from tests.http.api import Api, api, bearer, paused, triager
+from tests.unit.traces import Family
 
 
 class Got(NamedTuple):
@@ -197,6 +200,56 @@ async def test_text_of_an_attempt_that_failed_is_cut_back(tmp_path: Path) -> Non
 def _entries(served: Api) -> list[Any]:
     ((feed, _task),) = served.door.streams._feeds._feeds.values()
     return list(feed.entries)
+
+
+async def test_a_viewer_of_a_run_is_told_why_it_waits_and_when_it_no_longer_does() -> None:
+    async with api(MemoryLog()) as served:
+        run_id, approval = await paused(served.runtime)
+        async with viewing(served, f"run:{run_id}") as reader:
+            got = await reader.next()
+            while got.data["why"] is None:
+                got = await reader.next()
+            assert got.data["why"]["kind"] == "approval"
+            async with served.client("viewer") as client:
+                assert got.data["why"] == (await client.get(f"/runs/{run_id}")).json()["why"]
+            await served.runtime.get_run(run_id).resolve(approval, "approved")
+            while got.data["why"] is not None or got.data["head"]["status"] != "completed":
+                got = await reader.next()
+
+
+async def test_viewers_are_told_who_drives_and_who_holds_as_it_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(snapshots, "PERIOD_S", 0.02)
+    async with api(MemoryLog()) as served, viewing(served, "workers", "lanes") as reader:
+        first = {got.data["topic"]: got.data["whole"] for got in [await reader.next(), await reader.next()]}
+        assert first["workers"] == {"rows": [], "lost": []}
+        assert first["lanes"] == {"agents": [], "lanes": [], "slots": [], "breakers": []}
+        run_id, _ = await paused(served.runtime, session="ada")
+        while True:
+            got = await reader.next()
+            if got.data["topic"] == "lanes" and got.data["whole"]["lanes"]:
+                break
+        assert [run["run_id"] for run in got.data["whole"]["lanes"][0]["runs"]] == [run_id]
+
+
+async def test_viewers_of_the_monitor_are_told_of_each_violation() -> None:
+    log, family = MemoryLog(), Family("broken")
+    family.begin()
+    family.commit(Status(status="completed"))
+    family.commit(Status(status="completed"))
+    async with api(log) as served, viewing(served, "monitor") as reader:
+        got = await reader.next()
+        assert (got.event, got.data["count"]) == ("violation", 0)
+        await done(served.runtime)
+        position = NEW
+        for each in family.stored:
+            (at,) = await log.events.append(CommitWrite(each.subject, position, each.data))
+            position = At(at)
+        got = await reader.next()
+        assert (got.data["count"], got.data["violations"][0]["rule"]) == (1, "R6")
+        async with viewing(served, "monitor") as later:
+            assert (await later.next()).data["violations"] == got.data["violations"]
 
 
 async def test_a_list_tells_which_runs_it_has_now_and_which_no_longer() -> None:

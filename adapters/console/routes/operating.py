@@ -13,8 +13,9 @@ from starlette.responses import Response
 from ....eventlog.ports import Shard
 from ....projections.operating.costs import By, CostSum
 from ....projections.run_list import OPEN, RunRow
-from ....runtime.operating.rows import AgentRow, BreakerRow, LaneRow, LostWorker, SlotRow, WorkerRow
+from ....runtime.operating.rows import AgentRow, BreakerRow, LaneRow, SlotRow
 from ...http.answers import Refused
+from ..holders import Workers, workers_of
 from ..routing import Call, Nothing, Route
 from .looking import apart
 
@@ -58,13 +59,6 @@ class Breakers(msgspec.Struct, frozen=True):
     """The circuit breakers that have counted failures."""
 
     rows: list[BreakerRow]
-
-
-class Workers(msgspec.Struct, frozen=True):
-    """The processes that are present, and those that were lost within the last hour or whose runs nobody took over."""
-
-    rows: list[WorkerRow]
-    lost: list[LostWorker]
 
 
 class CostsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -129,8 +123,7 @@ async def list_breakers(call: Call[Nothing, Nothing]) -> Breakers:
 
 async def list_workers(call: Call[Nothing, Nothing]) -> Workers:
     """List the processes that drive runs, what they hold, and those that were lost."""
-    operations = call.runtime.operations
-    return Workers(await operations.workers(), await operations.lost_workers())
+    return await workers_of(call.runtime.operations)
 
 
 async def sum_costs(call: Call[CostsQuery, Nothing]) -> CostSums:

@@ -10,7 +10,8 @@ import asyncio
 import bisect
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,18 +30,24 @@ from ....eventlog.events import (
     is_terminal,
 )
 from ....eventlog.ports import DraftPiece, Family, Log, Stored, Subject
+from ....projections.operating.why import Why
 from ....projections.run_list import RunList, RunRow
 from ....projections.timeline.fold import TimelineFold
 from ....runtime.journal.journal import restored
 from ....runtime.stream import FamilyView
 from ..timeline import shown
-from .frames import WAITING_BYTES_MAX, Frame
+from .frames import WAITING_BYTES_MAX, Frame, bare
 
 LET_GO_S = 30.0
 ROWS_MAX = 500
 logger = logging.getLogger("foldlog.http")
 
 Cursor = tuple[int, int]
+Whys = Callable[[Sequence[RunRow]], Awaitable[Mapping[str, Why]]]
+"""Returns why runs wait, by their ids."""
+WHY_S = 0.25
+WHY_AGAIN_S = 2.0
+"""After a commit, and at least that often, it is asked why watched runs wait: workers fall silent without one."""
 
 
 class Entry(NamedTuple):
@@ -56,12 +63,17 @@ class Entry(NamedTuple):
 class FamilyFeed:
     """The entries of one family, in the order of the log."""
 
-    def __init__(self, log: Log, root: Subject) -> None:
+    def __init__(self, log: Log, root: Subject, whys: Whys) -> None:
         self.entries: list[Entry | None] = []
         self.bytes_total = 0
         self.caught_up = asyncio.Event()
         self.failed: FoldlogError | None = None
         self.watchers: set[Callable[[], None]] = set()
+        self.watched: Counter[str] = Counter()
+        """The runs that are looked at, with the number of their viewers."""
+        self.whys: dict[str, bytes] = {}
+        """Why each watched run waits, as JSON."""
+        self._ask, self._moved = whys, asyncio.Event()
         self._log, self._root, self._view = log, root, FamilyView(root)
         self._list, self._timeline = RunList(), TimelineFold()
         self._rows: dict[str, RunRow] = {}
@@ -77,8 +89,8 @@ class FamilyFeed:
         try:
             async with self._log.drafts.follow(self._root.root) as drafts:
                 await self._follow(drafts)
-        except FoldlogError as error:
-            self.failed = error
+        except* FoldlogError as errors:
+            self.failed = bare(errors)
             self.caught_up.set()
             self._tell()
 
@@ -91,6 +103,7 @@ class FamilyFeed:
         self._tell()
         async with asyncio.TaskGroup() as pumps:
             pumps.create_task(self._pump_drafts(drafts))
+            pumps.create_task(self._pump_whys())
             async for stored in self._log.events.follow(selector, position):
                 await self._take(stored)
                 self._tell()
@@ -99,6 +112,23 @@ class FamilyFeed:
         async for piece in drafts:
             if self._add_drafts(self._view.draft(piece), piece.attempt):
                 self._tell()
+
+    async def _pump_whys(self) -> None:
+        """Ask why watched runs wait, after each change and from time to time, and tell of another answer."""
+        while True:
+            self._moved.clear()
+            rows = [row for run in +self.watched if (row := self._rows.get(run)) is not None]
+            found: Mapping[str, Why] = {}
+            with contextlib.suppress(FoldlogError):  # viewers are told of that elsewhere
+                found = await self._ask([row for row in rows if not row.over])
+            told = {row.run_id: msgspec.json.encode(found.get(row.run_id)) for row in rows}
+            if told != self.whys:
+                self.whys = told
+                self._tell()
+            await self._log.clock.sleep(WHY_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WHY_AGAIN_S):
+                    await self._moved.wait()
 
     async def _take(self, stored: Stored) -> None:
         recorded = self._view.verify(stored)
@@ -109,6 +139,7 @@ class FamilyFeed:
         corrections = [event for event in self._view.commit(whole) if event.revision is None]
         self._rows[run] = self._list.evolve(self._rows.get(run), recorded)
         self._heads.pop(run, None)
+        self._moved.set()
         resets = [event for event in corrections if isinstance(event, TextReset)]
         self._add_drafts(resets, self._attempts.get(run, 1))
         self._note(whole)
@@ -151,6 +182,11 @@ class FamilyFeed:
         for watcher in self.watchers:
             watcher()
 
+    def watch(self, run: str, viewers: int) -> None:
+        """Note that a run is looked at by more viewers, or by fewer."""
+        self.watched[run] += viewers
+        self._moved.set()
+
     def number_after(self, cursor: str) -> int | None:
         """Return the number of the first entry after a cursor; null for one that is not of this log."""
         at = parse_cursor(cursor)
@@ -178,6 +214,10 @@ class FamilyFeed:
             self._heads[run] = msgspec.json.encode(self._rows.get(run))
         return self._heads[run]
 
+    def why(self, run: str) -> bytes:
+        """Return why a run waits as JSON; null if it waits for nothing, or as long as it is not known."""
+        return self.whys.get(run, b"null")
+
 
 def _piece(event: Event) -> dict[str, Any]:
     match event:
@@ -202,11 +242,14 @@ class RunTopic:
         self._feed, self._run = feed, run
         self._topic = msgspec.json.encode(name)
         self._at, self._seen_bytes, self._live = -1, 0, False
+        self._why = b"null"
 
     @property
     def has_news(self) -> bool:
         """True if there is something to take."""
-        return self._feed.caught_up.is_set() and (self._at < len(self._feed.entries) or self.ended)
+        if not self._feed.caught_up.is_set():
+            return False
+        return self._at < len(self._feed.entries) or self._feed.why(self._run) != self._why or self.ended
 
     @property
     def ended(self) -> bool:
@@ -230,7 +273,7 @@ class RunTopic:
                 yield self._resync()
             elif entry.event != "row":
                 yield Frame(entry.event, b'{"topic":%b,%b' % (self._topic, entry.data[1:]))
-        if rows:
+        if rows or self._feed.why(self._run) != self._why:
             yield self._rows(rows)
 
     def _unseen(self) -> Iterator[Entry | None]:
@@ -275,34 +318,37 @@ class RunTopic:
     def _rows(self, entries: list[Entry]) -> Frame:
         rows = b",".join(entry.data for entry in entries)
         bars = b",".join({name: bar for entry in entries for name, bar in entry.bars}.values())
-        told = self._topic, rows, bars, self._feed.head(self._run)
-        return Frame("run", b'{"topic":%b,"rows":[%b],"bars":[%b],"head":%b}' % told)
+        self._why = self._feed.why(self._run)
+        told = self._topic, rows, bars, self._feed.head(self._run), self._why
+        return Frame("run", b'{"topic":%b,"rows":[%b],"bars":[%b],"head":%b,"why":%b}' % told)
 
 
 class Feeds:
     """The families that are followed now."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self, log: Log, whys: Whys) -> None:
+        self._log, self._whys = log, whys
         self._feeds: dict[str, tuple[FamilyFeed, asyncio.Task[None]]] = {}
         self._letting_go: dict[str, asyncio.Task[None]] = {}
 
     @contextlib.contextmanager
-    def watched(self, root: Subject, wake: Callable[[], None]) -> Iterator[FamilyFeed]:
-        """Yield the feed of a family, followed while it is open and for some time after; `wake` is called for news."""
+    def watched(self, root: Subject, run: str, wake: Callable[[], None]) -> Iterator[FamilyFeed]:
+        """Yield the feed of a run's family, followed while open and for some time after; `wake` is called for news."""
         if (leaving := self._letting_go.pop(root.id, None)) is not None:
             leaving.cancel()
         if root.id in self._feeds and self._feeds[root.id][0].failed is not None:
             self._drop(root.id)
         if root.id not in self._feeds:
-            feed = FamilyFeed(self._log, root)
+            feed = FamilyFeed(self._log, root, self._whys)
             self._feeds[root.id] = feed, asyncio.create_task(feed.follow())
         feed = self._feeds[root.id][0]
         feed.watchers.add(wake)
+        feed.watch(run, 1)
         try:
             yield feed
         finally:
             feed.watchers.discard(wake)
+            feed.watch(run, -1)
             if not feed.watchers:
                 self._letting_go[root.id] = asyncio.create_task(self._let_go(root.id))
 

@@ -17,7 +17,7 @@ from ....eventlog.errors import FoldlogError, LogUnavailable
 from ....eventlog.names import run_subject
 from ....eventlog.ports import Log, Shard
 from ....projections.projector import RunIndex
-from .frames import WAITING_BYTES_MAX, Frame
+from .frames import WAITING_BYTES_MAX, Frame, bare
 
 if TYPE_CHECKING:
     from ....projections.approvals import ApprovalRow
@@ -197,7 +197,7 @@ class Lists:
                 tasks.create_task(index.follow())
                 await self._offer_changes(index)
         except* FoldlogError as errors:
-            found.append(_bare(errors))
+            found.append(bare(errors))
         return found[0] if found else None
 
     async def _probe(self) -> None:
@@ -260,13 +260,6 @@ class Lists:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _bare(error: BaseException) -> FoldlogError:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, FoldlogError)  # noqa: S101 - it was caught as one
-    return error
 
 
 def places_text(places: Sequence[int]) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl, urlencode
 
@@ -13,11 +14,14 @@ import msgspec
 
 from ....eventlog.errors import FoldlogError
 from ...http.answers import Refused
+from ..holders import holders_of, workers_of
 from ..queries import RunQuery
 from .feeds import Feeds, RunTopic
 from .frames import COMMENT, Frame, on_the_wire
+from .judging import Judge, MonitorTopic
 from .lists import Lists, ListTopic
 from .selections import ApprovalsSelection, RunsSelection
+from .snapshots import Snapshots, SnapshotTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +33,7 @@ COMMENT_S = 15.0
 TOGETHER_S = 0.012
 """Changes within this time are sent together."""
 TOPICS_MAX = 64
+KINDS = ("runs", "approvals", "workers", "lanes", "monitor")
 _CURSOR = re.compile(r"\d[\d._]*")
 
 
@@ -91,9 +96,10 @@ def _wanted(text: str) -> Wanted:
     if kind == "run" and colon and about:
         return Wanted(name, "run", about, cursor)
     kind, _, about = name.partition("?")
-    if kind in {"runs", "approvals"} and (kind == "runs" or not about):
+    if kind == "runs" or (kind in KINDS and not about):
         return Wanted(name, kind, about, cursor)
-    raise Refused(422, f"there is no topic {name!r:.80}; known are runs, runs?FILTERS, run:ID, approvals")
+    known = ", ".join(("runs?FILTERS", "run:ID", *KINDS))
+    raise Refused(422, f"there is no topic {name!r:.80}; known are {known}")
 
 
 def query_of(filters: str) -> RunQuery:
@@ -109,7 +115,13 @@ class Streams:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._feeds, self._lists = Feeds(runtime.log), Lists(runtime.log, runtime.index)
+        self._feeds = Feeds(runtime.log, runtime.operations.why)
+        self._lists = Lists(runtime.log, runtime.index)
+        self._judge, clock = Judge(runtime.log), runtime.log.clock
+        self._views = {
+            "workers": Snapshots(clock, partial(workers_of, runtime.operations)),
+            "lanes": Snapshots(clock, partial(holders_of, runtime.operations)),
+        }
         self._viewers: set[asyncio.Event] = set()
         self._closing = False
 
@@ -183,8 +195,14 @@ class Streams:
 
         if isinstance(about, Subject):
             root = run_subject(about.shard, about.root, about.root)
-            feed = stack.enter_context(self._feeds.watched(root, news.set))
+            feed = stack.enter_context(self._feeds.watched(root, about.id, news.set))
             return RunTopic(wanted.name, feed, about.id, wanted.cursor)
+        if wanted.kind == "monitor":
+            stack.enter_context(self._judge.watched(news.set))
+            return MonitorTopic(wanted.name, self._judge)
+        if (view := self._views.get(wanted.kind)) is not None:
+            stack.enter_context(view.watched(news.set))
+            return SnapshotTopic(wanted.name, view)
         selection = RunsSelection(about) if isinstance(about, RunQuery) else ApprovalsSelection()
         topic = ListTopic(wanted.name, selection, wanted.cursor)
         await stack.enter_async_context(self._lists.watched(topic, news.set))
@@ -201,6 +219,9 @@ class Streams:
             news.set()
         await self._feeds.aclose()
         await self._lists.aclose()
+        await self._judge.aclose()
+        for view in self._views.values():
+            await view.aclose()
 
 
 def _taken(topic: Topic) -> Iterator[Frame]:

@@ -1,0 +1,39 @@
+"""Who drives, holds and waits: what the routes answer, and what the stream tells as it changes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...runtime.operating.operations import Operations
+from ...runtime.operating.rows import AgentRow, BreakerRow, LaneRow, LostWorker, SlotRow, WorkerRow
+
+
+class Workers(msgspec.Struct, frozen=True):
+    """The processes that are present, and those that were lost within the last hour or whose runs nobody took over."""
+
+    rows: list[WorkerRow]
+    lost: list[LostWorker]
+
+
+class Holders(msgspec.Struct, frozen=True):
+    """Agents with open runs or workers, lanes with open runs, slots in use, and breakers that have counted failures."""
+
+    agents: list[AgentRow]
+    lanes: list[LaneRow]
+    slots: list[SlotRow]
+    breakers: list[BreakerRow]
+
+
+async def workers_of(operations: Operations) -> Workers:
+    """Look who drives."""
+    return Workers(await operations.workers(), await operations.lost_workers())
+
+
+async def holders_of(operations: Operations) -> Holders:
+    """Look who holds and who waits."""
+    return Holders(
+        await operations.agents(),
+        await operations.lanes(),
+        await operations.slots(),
+        await operations.breakers(),
+    )
