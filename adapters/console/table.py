@@ -18,6 +18,7 @@ from .routes import (
     steering,
     stream,
     tokens,
+    tree,
 )
 from .routing import Call, Nothing, Route
 
@@ -30,6 +31,7 @@ async def show_openapi(_: Call[Nothing, Nothing]) -> dict[str, Any]:
 ROUTES: tuple[Route, ...] = (
     *session.ROUTES,
     *runs.ROUTES,
+    *tree.ROUTES,
     *looking.ROUTES,
     *steering.ROUTES,
     *rollback.ROUTES,

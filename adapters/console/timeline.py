@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...projections.timeline.rows import Level, Row
+from ...projections.timeline.rows import Level, Row, Tone
 from ...projections.timeline.words import value_words
 
 TEXT_MAX = 300
@@ -25,6 +25,7 @@ class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None
     type: str
     level: Level
+    tone: Tone
     what: str
     detail: str = ""
     until: float | None = None
@@ -44,6 +45,7 @@ def shown(row: Row) -> TimelineRow:
         step=row.step,
         type=row.type,
         level=row.level,
+        tone=row.tone,
         what=row.what,
         detail=" ".join(filter(None, (row.detail or row.child, value)))[:TEXT_MAX],
         until=row.until,

@@ -17,7 +17,10 @@ from foldlog.adapters.console.options import ApiOptions
 from foldlog.adapters.http.access import Access
 from foldlog.adapters.http.server import served
 from foldlog.eventlog.embedded import EphemeralServer
-from foldlog.runtime import Agent, Registry, RunHandle, Runtime, ToolContext, Worker, tool
+from foldlog.eventlog.ports import NEW, At, CommitWrite
+from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Swarm, ToolContext, Worker, tool
+
+from tests.unit.traces import Family
 
 T = TypeVar("T")
 READY_S = 60.0
@@ -43,7 +46,7 @@ async def read_mail(folder: str) -> str:
     return HOSTILE
 
 
-@tool(effect="unsafe")
+@tool(effect="unsafe", rollback_hint="Ask the bank to take it back.")
 def refund(order_id: str, amount_eur: int, reason: str = "paid twice") -> str:
     """Pay money back."""
     return f"{amount_eur} EUR were paid back for order {order_id}."
@@ -175,6 +178,8 @@ class Site:
 
     def registry(self) -> Registry:
         """The agents of the shop."""
+        clerk = Agent("clerk", model="scripted:clerk.json", tools=[stock], instructions="Count what is left.")
+        mail = Agent("mail", model="scripted:mail.json", tools=[read_mail])
         return Registry(
             agents=[
                 Agent(
@@ -184,10 +189,9 @@ class Site:
                     hitl_tools=["refund"],
                     instructions="Find the order, then refund what was paid too much.",
                 ),
-                Agent(
-                    "clerk", model="scripted:clerk.json", tools=[stock], instructions="Count what is left."
-                ),
-                Agent("mail", model="scripted:mail.json", tools=[read_mail]),
+                clerk,
+                mail,
+                Swarm([clerk, mail], flow="clerk >> mail", name="team"),
                 Agent("broken", model="scripted:broken.json"),
             ]
         )
@@ -210,6 +214,7 @@ class Site:
         for name, agent, text in (
             ("done", "clerk", "How many lamps, desks and chairs are left?"),
             ("hostile", "mail", "Read the <b>mail</b> of\u202e today"),
+            ("family", "team", "Count what is left, then read the mail"),
         ):
             await (await start(name, agent, text)).result(timeout_s=READY_S)
         with contextlib.suppress(Exception):
@@ -228,6 +233,13 @@ class Site:
         await self.until_asked(cancelled)
         await cancelled.cancel("asked by mistake", by="bo")
         await start("queued", "clerk", "Count the lamps in Graz", executor="durable")
+
+    async def plant(self, family: Family) -> None:
+        """Store commits that were made elsewhere."""
+        position = NEW
+        for each in family.stored:
+            (at,) = await self.runtime.log.events.append(CommitWrite(each.subject, position, each.data))
+            position = At(at)
 
     async def until_asked(self, run: RunHandle[Any]) -> str:
         """Wait until a run asks for an approval; return its id."""

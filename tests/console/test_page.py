@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from foldlog.eventlog.events import Status
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import DESKTOP, PHONE, Open
 from tests.console.site import HOSTILE, Site, wait_for
+from tests.unit.traces import Family
 
 SCREENS = (
     "runs",
@@ -258,6 +260,21 @@ def test_an_empty_namespace_says_how_to_begin(open_page: Open, tmp_path: Path) -
         empty.do(empty.nats.restart())
         page.get_by_role("button", name="Retry").click()
         expect(page.get_by_role("heading", name="No runs yet")).to_be_visible(timeout=20_000)
+        empty.do(empty.plant(twice_over()))
+        badge = page.get_by_role("navigation", name="Screens").get_by_label("1 violations")
+        expect(badge).to_be_visible(timeout=20_000)
+        page.goto(f"{empty.address}monitor")
+        expect(page.get_by_role("main")).to_contain_text("R6")
+        assert violations(page) == []
+
+
+def twice_over() -> Family:
+    """A run that ends twice, which no code of ours writes."""
+    family = Family("twice")
+    family.begin()
+    family.commit(Status(status="completed"))
+    family.commit(Status(status="completed"))
+    return family
 
 
 def test_a_browser_signs_in_by_the_key_once_and_by_a_token(open_page: Open, tmp_path: Path) -> None:
@@ -308,8 +325,80 @@ def test_a_fork_shows_its_plan_before_it_starts_and_then_leads_to_itself(open_pa
     page.get_by_role("button", name="Start the fork").click()
     expect(page).not_to_have_url(re.compile(site.runs["refunded"]))
     expect(page.get_by_role("link", name="compare", exact=True)).to_be_visible()
+    page.get_by_text("Tree of forks and children").click()
+    tree = page.get_by_role("group", name="Tree of forks and children")
+    expect(tree).to_contain_text("fork at 15")
+    expect(tree.get_by_role("link", name=site.runs["refunded"])).to_be_visible()
+    page.get_by_role("link", name="compare", exact=True).click()
+    expect(page.locator(".pair canvas")).to_have_count(2)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download as a page").click()
+    assert "foldlog diff" in saved.value.path().read_text()
 
 
 def test_the_list_says_why_a_run_waits(open_page: Open, site: Site) -> None:
     page = open_page("runs?f=status:queued")
     expect(page.locator(".line.why").first).to_contain_text("No worker serves agent")
+
+
+def test_children_are_hidden_in_the_list_and_shown_below_their_parents_as_a_tree(
+    open_page: Open, site: Site
+) -> None:
+    page = open_page("runs?f=agent:team")
+    expect(page.get_by_role("row")).to_have_count(2)
+    page.goto(f"{site.address}runs?tree=1&f=root:{site.runs['family']}")
+    expect(page.get_by_role("row")).to_have_count(4)
+    rows = [row.inner_text() for row in page.get_by_role("row").all()]
+    assert ["level 1" in row for row in rows] == [False, False, True, True]
+    page.goto(f"{site.address}runs/{site.runs['family']}")
+    page.get_by_text("Tree of forks and children").click()
+    expect(page.get_by_text("child, level 1")).to_have_count(2)
+
+
+def test_several_approvals_get_one_answer_and_those_that_were_refused_say_why(
+    open_page: Open, site: Site
+) -> None:
+    agent = site.runtime.registry.agents["refunds"]
+    runs = [site.do(site.runtime.start(agent, f"Order 3{n}")) for n in range(3)]
+    asked = [site.do(site.until_asked(run)) for run in runs]
+    page = open_page("approvals")
+    for run in runs:
+        page.get_by_label(f"Choose refund of {run.run_id}").check()
+    bar = page.get_by_role("toolbar", name="The chosen approvals")
+    bar.get_by_label("Note").fill("all of the same order")
+    site.do(runs[0].resolve(asked[0], "rejected", by="bo"))
+    bar.get_by_role("button", name="Approve all").click()
+    page.get_by_role("button", name="Approve", exact=True).click()
+    refused = page.get_by_role("list", name="Refused")
+    expect(refused.get_by_role("listitem")).to_have_count(1)
+    expect(refused).to_contain_text("bo")
+    expect(bar).to_contain_text("1 approval chosen")
+    for run in runs:
+        site.do(run.result(timeout_s=30))
+    answers = [next(e for e in site.do(events_of(run)) if e.type == "approval_resolved") for run in runs]
+    assert [(each.decision, each.by) for each in answers] == [
+        ("rejected", "bo"),
+        ("approved", "local"),
+        ("approved", "local"),
+    ]
+    assert answers[1].request_id == answers[2].request_id != ""
+
+
+def test_a_rollback_shows_its_plan_before_it_starts_and_then_leads_to_itself(
+    open_page: Open, site: Site
+) -> None:
+    agent = site.runtime.registry.agents["refunds"]
+    run = site.do(site.runtime.start(agent, "Order 41"))
+    site.do(site.decide(run, "approved", "seen"))
+    site.do(run.result(timeout_s=30))
+    page = open_page(f"runs/{run.run_id}")
+    page.get_by_role("button", name="Roll back").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".plan")).to_contain_text("Ask the bank to take it back.")
+    assert violations(page) == []
+    dialog.get_by_role("button", name="Roll back").click()
+    expect(page).not_to_have_url(re.compile(run.run_id))
+    expect(page.locator(".why-line")).to_contain_text("Waits for people")
+    page.goto(f"{site.address}runs/{run.run_id}")
+    page.get_by_role("button", name="Roll back").click()
+    expect(page.get_by_role("dialog")).to_contain_text("It is rolled back")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import itertools
 import json
 from typing import Any
 
@@ -198,6 +199,20 @@ async def test_a_run_is_compared_with_itself_with_another_and_with_a_file() -> N
         assert '<h1><span class="different">' in page.text
 
 
+async def test_the_tree_of_a_run_has_its_origin_and_the_forks_of_its_forks() -> None:
+    async with api(MemoryLog()) as served, served.client("viewer") as client:
+        origin = await refunded(served.runtime)
+        fork = await served.runtime.fork(origin, at=3, tools="replay")
+        await fork.result(timeout_s=30)
+        second = await served.runtime.fork(fork.run_id, at=3, tools="replay")
+        await second.result(timeout_s=30)
+        trees = [(await client.get(f"/runs/{run}/tree")).json() for run in (origin, second.run_id)]
+        assert trees[0] == trees[1]
+        found = [(each["row"]["run_id"], each["depth"], each["relation"]) for each in trees[0]["rows"]]
+        assert found == [(origin, 0, ""), (fork.run_id, 1, "fork"), (second.run_id, 2, "fork")]
+        assert not trees[0]["more"]
+
+
 async def test_a_batch_tells_what_it_would_do_and_then_what_came_of_each() -> None:
     async with api(MemoryLog()) as served, served.client("operator") as client:
         runs = [(await paused(served.runtime))[0] for _ in range(3)]
@@ -280,6 +295,8 @@ async def test_schedules_are_applied_paused_and_deleted() -> None:
         made = await client.post("/schedules", json=given_)
         assert made.status_code == 200, made.text
         assert made.json()["by"] == "the-operator"
+        coming = made.json()["coming"]
+        assert [later - earlier for earlier, later in itertools.pairwise(coming)] == [3600.0] * 4
         assert (await client.patch("/schedules/daily", json={"paused": True})).json()["paused"]
         assert len((await client.get("/schedules")).json()) == 1
         assert (await client.delete("/schedules/daily")).json() == {"deleted": True}

@@ -64,6 +64,15 @@ async function request(method, path, body, more = {}) {
 export const get = (path, signal) => request("GET", path, undefined, { signal });
 /** @param {string} path @param {any} [body] @param {{key?: string}} [more] @returns {Promise<any>} */
 export const post = (path, body = {}, more = {}) => request("POST", path, body, { key: more.key });
+/** Save the answer to a question as a file. @param {string} path @param {any} body @param {string} name */
+export async function download(path, body, name) {
+  const response = await fetch(API + path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), credentials: "same-origin" });
+  if (!response.ok) throw new Problem(response.status, await response.json().catch(() => ({})));
+  const address = URL.createObjectURL(await response.blob());
+  Object.assign(document.createElement("a"), { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
 /** @param {string} path @param {any} [body] @returns {Promise<any>} */
 export const patch = (path, body = {}) => request("PATCH", path, body);
 /** @param {string} path @returns {Promise<any>} */

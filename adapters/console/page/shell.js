@@ -7,6 +7,7 @@ import { preferences } from "./preferences.js";
 export const me = signal(/** @type {any} */ (null));
 /** The number of pending approvals; a text if there are more than can be counted; null until it is known. */
 export const pendingApprovals = signal(/** @type {number|string|null} */ (null));
+/** Violations of the ordering rules, as far as they are known: those that came while the server watched, and those found by the monitor. */
 export const violations = signal(0);
 /** The title of the view, which the tab shows after the number of approvals. */
 export const title = signal("");
@@ -40,6 +41,9 @@ export function followShell() {
     if (event !== "list" && event !== "resync") return;
     clearTimeout(soon);
     soon = setTimeout(countApprovals, 100);
+  });
+  follow("monitor", null, ({ event, data }) => {
+    if (event === "violation") violations.value = Math.max(violations.value, data.count);
   });
 }
 

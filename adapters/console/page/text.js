@@ -86,6 +86,12 @@ export function moment(at, utc) {
   return `${day} ${formatted(at, utc, { hour: "2-digit", minute: "2-digit", second: "2-digit" })}${utc ? " UTC" : ""}`;
 }
 
+/** A time in a zone by its name, with the zone. @param {number} at @param {string} zone */
+export function inZone(at, zone) {
+  const text = new Intl.DateTimeFormat("sv-SE", { timeZone: zone, dateStyle: "short", timeStyle: "medium" }).format(at * 1000);
+  return `${text} ${zone}`;
+}
+
 /** @param {number} at */
 function localDay(at) {
   const d = new Date(at * 1000), two = (/** @type {number} */ n) => String(n).padStart(2, "0");

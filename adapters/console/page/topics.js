@@ -17,6 +17,8 @@ export class Topics {
     /** @type {EventSource|null} */
     this.source = null;
     this.state = { is: "idle", since: 0 };
+    /** The last frame of topics whose frames hold all of them, for a tab that comes later. @type {Map<string, any>} */
+    this.whole = new Map();
     /** Topics that are asked for again from their beginning. @type {Set<string>} */
     this.again = new Set();
     this.failed = 0;
@@ -39,9 +41,13 @@ export class Topics {
       const isRun = message.add.startsWith("run:");
       if (isRun || !this.cursors.has(message.add)) this.cursors.set(message.add, "");
       if (isRun) this.again.add(message.add);
+      if (this.whole.has(message.add)) port.postMessage({ frame: this.whole.get(message.add) });
     }
     const wanted = this.wanted();
-    for (const topic of this.cursors.keys()) if (!wanted.includes(topic)) this.cursors.delete(topic);
+    for (const topic of this.cursors.keys()) if (!wanted.includes(topic)) {
+      this.cursors.delete(topic);
+      this.whole.delete(topic);
+    }
     this.later(CHANGE_MS);
     port.postMessage({ state: this.state });
   }
@@ -99,6 +105,7 @@ export class Topics {
     const data = JSON.parse(message.data || "{}");
     if (event === "notice" && data.log) this.become(data.log === "lost" ? "log" : "live");
     for (const [topic, cursor] of cursorsIn(message.lastEventId)) if (this.cursors.has(topic) && !this.again.has(topic)) this.cursors.set(topic, cursor);
+    if (data.whole || event === "violation") this.whole.set(data.topic, { event, data });
     for (const [port, topics] of this.ports) if (!data.topic || topics.has(data.topic)) port.postMessage({ frame: { event, data } });
   }
 

@@ -319,8 +319,9 @@ class RunTopic:
         rows = b",".join(entry.data for entry in entries)
         bars = b",".join({name: bar for entry in entries for name, bar in entry.bars}.values())
         self._why = self._feed.why(self._run)
-        told = self._topic, rows, bars, self._feed.head(self._run), self._why
-        return Frame("run", b'{"topic":%b,"rows":[%b],"bars":[%b],"head":%b,"why":%b}' % told)
+        told = self._topic, rows, bars, self._feed.head(self._run)
+        why = b',"why":%b' % self._why if self._run in self._feed.whys else b""
+        return Frame("run", b'{"topic":%b,"rows":[%b],"bars":[%b],"head":%b' % told + why + b"}")
 
 
 class Feeds:

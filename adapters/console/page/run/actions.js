@@ -1,19 +1,20 @@
 // What can be done to a run. Each is a command; its button shows what the log says about it, not what was hoped for.
-import { useState } from "../vendor/preact.js";
+import { useMemo, useState } from "../vendor/preact.js";
 import { html, Act, Command, Dialog, confirmed, note } from "../parts.js";
 import { address, at, newKey, post } from "../api.js";
 import { go, tune, place } from "../route.js";
 import { mayAct } from "../shell.js";
 import { Fork } from "./fork.js";
+import { Rollback } from "./rollback.js";
 
 /** @param {import("./feed.js").Feed} feed */
 export function useActions(feed) {
   const [dialog, open] = useState("");
   const detail = feed.detail.value;
   const row = detail?.row;
-  const run = async (/** @type {string} */ path, /** @type {any} */ body, /** @type {string} */ told) => {
+  const run = async (/** @type {string} */ path, /** @type {any} */ body, /** @type {string} */ told, key = newKey()) => {
     const before = feed.detail.value.row.revision;
-    const answer = await post(`/runs${at(feed.id)}/${path}`, body, { key: newKey() });
+    const answer = await post(`/runs${at(feed.id)}/${path}`, body, { key });
     note((await feed.seen(before)) ? told : `${told}: sent, not seen yet`);
     return answer;
   };
@@ -25,6 +26,7 @@ export function useActions(feed) {
         !over && row.status !== "paused" && { name: "Pause", act: () => run("pause", {}, "Pause requested") },
         !over && { name: "Message", act: async () => open("message") },
         !row.parent && { name: "Fork", act: async () => open("fork") },
+        over && !row.parent && row.steps > 0 && { name: "Roll back", act: async () => open("rollback") },
         over && !row.parent && {
           name: "Retry",
           act: async () => {
@@ -55,14 +57,15 @@ export function Actions({ todo }) {
   return html`<div class="row run-actions" role="toolbar" aria-label="Actions">${todo.all.map((/** @type {any} */ each) => html`<${Act} key=${each.name} class=${each.kind ?? ""} act=${each.act}>${each.name}<//>`)}<a class="button" href=${address(`/runs${at(feed.id)}/export`)} download=${`${feed.id}.jsonl`}>Export</a><button type="button" onClick=${() => todo.open("cli")}>CLI</button></div>
     ${todo.dialog === "message" ? html`<${Message} todo=${todo} />` : null}${todo.dialog === "cli" ? html`<${Commands} id=${feed.id} close=${() => todo.open("")} />` : null}${
       todo.dialog === "fork" ? html`<${Fork} feed=${feed} revision=${Number(place.value.query.get("rev")) || feed.detail.value.row.revision} close=${() => todo.open("")} />` : null
-    }`;
+    }${todo.dialog === "rollback" ? html`<${Rollback} feed=${feed} close=${() => todo.open("")} />` : null}`;
 }
 
 /** @param {{todo: any}} props */
 function Message({ todo }) {
   const [content, type] = useState("");
+  const key = useMemo(newKey, [content]); // sent again after an error, it is the same message
   const send = async () => {
-    await todo.run("messages", { content }, "Queued for the next step");
+    await todo.run("messages", { content }, "Queued for the next step", key);
     todo.open("");
   };
   return html`<${Dialog} title="A message for its next step" onClose=${() => todo.open("")}><form onSubmit=${(/** @type {Event} */ e) => e.preventDefault()}><label class="field">Message<textarea autofocus value=${content} onInput=${(/** @type {any} */ e) => type(e.target.value)} onKeyDown=${(/** @type {KeyboardEvent} */ e) => e.key === "Enter" && (e.ctrlKey || e.metaKey) && content && send()}></textarea></label><p class="row end"><${Act} type="submit" class="primary" disabled=${!content} act=${send}>Send<//></p></form><//>`;

@@ -3,22 +3,24 @@ import { useEffect, useMemo, useState } from "../vendor/preact.js";
 import { html, Empty, narrow } from "../parts.js";
 import { Grid } from "../grid.js";
 import { place, tune } from "../route.js";
-import { clock, count, oneLine, span, visible } from "../text.js";
+import { clock, count, moment, oneLine, span, visible } from "../text.js";
 import { preferences } from "../preferences.js";
 import { useKeys } from "../keys.js";
 
 const LEVELS = /** @type {Record<string, number>} */ ({ key: 0, normal: 1, engine: 2 });
 
-const BAD = /^(model_failed|tool_attempt_failed|error)$/, ASK = /^(approval_|wait_|message_|cancel_|pause_|signal_)/;
-
 /** The colour of an event, which says nothing that its words do not. @param {any} row */
-function styleOf({ type, what, level }) {
-  if (BAD.test(type) || (type === "tool_result" && / failed$/.test(what)) || (type === "status" && /^(error|cancelled)/.test(what))) return "bad";
-  if (type === "status") return /^completed/.test(what) ? "good" : /^paused/.test(what) ? "ask" : "";
-  if (ASK.test(type)) return "ask";
+function styleOf({ type, tone, level }) {
+  if (tone === "bad" || tone === "ask") return tone;
+  if (type === "status") return tone === "good" ? "good" : "";
   if (/^tool_/.test(type)) return level === "engine" ? "dim" : "tool";
   if (/^(text|reasoning|model_requested)$/.test(type)) return "model";
   return level === "key" ? "" : "dim";
+}
+
+/** The text of a row, with the end of a wait. @param {any} row @param {boolean} utc */
+function detailOf({ detail, until }, utc) {
+  return until ? `${detail} until ${moment(until, utc)}` : detail;
 }
 
 /** @param {any} row */
@@ -55,7 +57,7 @@ export function EventsTab({ feed, detail, small }) {
     { id: "type", label: "Type", width: "10.5rem", cell: (/** @type {any} */ row) => html`<span class=${`event-type s-${styleOf(row) || "plain"}`}>${visible(row.type)}</span>` },
     { id: "step", label: "Step", width: "3.2rem", kind: "dim number", cell: (/** @type {any} */ row) => row.step ?? "" },
     ...(family ? [{ id: "agent", label: "Agent", width: "8rem", narrow: false, cell: (/** @type {any} */ row) => html`<span class=${row.run_id === own ? "" : "dim"} title=${row.run_id}>${"· ".repeat(row.depth ?? 0)}${visible(row.agent ?? "")}</span>` }] : []),
-    { id: "what", label: "What happened", width: "minmax(10rem, 1fr)", cell: (/** @type {any} */ row) => html`<span class="line" title=${oneLine(row.detail, 1000)}><b>${oneLine(row.what, 120)}</b> ${oneLine(row.detail, 300)}</span>` },
+    { id: "what", label: "What happened", width: "minmax(10rem, 1fr)", cell: (/** @type {any} */ row) => html`<span class="line" title=${oneLine(detailOf(row, utc), 1000)}><b>${oneLine(row.what, 120)}</b> ${oneLine(detailOf(row, utc), 320)}</span>` },
   ];
   return html`<section class="events fill">${
     small ? null : html`<div class="row bar"><span class="chips" role="group" aria-label="Level">${Object.keys(LEVELS).map((name) => html`<button type="button" key=${name} aria-pressed=${name === level} onClick=${() => tune({ level: name === "normal" ? null : name })}>${name}</button>`)}</span><label class="search"><span class="visually-hidden">Filter events</span><input type="search" placeholder="filter" value=${query.get("q") ?? ""} onInput=${(/** @type {any} */ e) => tune({ q: e.target.value })} /></label><span class="dim">${rows.length === feed.rows.length ? `${count(rows.length)} events` : `${count(rows.length)} of ${count(feed.rows.length)} events`}</span><span class="grow"></span>${detail.row.ended_at ? null : html`<label class="row"><input type="checkbox" checked=${followed} onChange=${() => setFollow(!followed)} /> follow <kbd>f</kbd></label>`}</div>`

@@ -87,7 +87,7 @@ export class Feed {
   }
 
   /** @param {any} data */
-  add({ rows, bars, head }) {
+  add({ rows, bars, head, why }) {
     let added = 0;
     for (const row of rows) {
       // Another tab may have asked for all of it again: what is here is not taken twice.
@@ -100,6 +100,7 @@ export class Feed {
     for (const bar of bars) this.bars.set(bar.id, bar);
     const detail = this.detail.value, known = detail.row.revision;
     if (head && head.revision >= known) this.detail.value = { ...detail, row: { ...detail.row, ...head } };
+    if (why !== undefined) this.detail.value = { ...this.detail.value, why, pending: { ...detail.pending, why } };
     if ((this.reached.get(this.id) ?? 0) >= known) {
       if (this.complete.value && added) announce(plural(added, "new event"));
       this.complete.value = true;

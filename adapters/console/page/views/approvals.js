@@ -1,10 +1,10 @@
 // Approvals: a list of what waits for people, and the chosen one with everything that is needed to decide.
 import { useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
-import { html, Act, Copy, Empty, Facts, Failed, Icon, Id, Loaded, Long, Skeleton, Time, announce, narrow, note, useLoaded } from "../parts.js";
+import { html, Act, Copy, Empty, Facts, Failed, Icon, Id, Loaded, Long, Skeleton, Time, announce, confirmed, narrow, note, useLoaded } from "../parts.js";
 import { at, get, newKey, post, query, remove } from "../api.js";
 import { follow } from "../stream.js";
 import { go, place, tune, url } from "../route.js";
-import { compact, oneLine, plural, pretty, span, visible } from "../text.js";
+import { compact, count, oneLine, plural, pretty, span, visible } from "../text.js";
 import { now } from "../preferences.js";
 import { useKeys } from "../keys.js";
 import { mayAct, title } from "../shell.js";
@@ -29,6 +29,12 @@ export default function Approvals({ approval }) {
     });
   }, [decided]);
   const rows = list.data?.rows ?? [];
+  const [chosen, choosing] = useState(/** @type {Set<string>} */ (new Set()));
+  const toggle = (/** @type {string} */ id) => {
+    const after = new Set(chosen);
+    if (!after.delete(id)) after.add(id);
+    choosing(after);
+  };
   const grouped = useMemo(() => byAgent(rows), [list.data]);
   const ordered = grouped.flatMap(([, all]) => all);
   const n = ordered.findIndex((row) => row.approval_id === approval);
@@ -36,7 +42,7 @@ export default function Approvals({ approval }) {
   useEffect(() => {
     if (!approval && ordered.length && !narrow.value) choose(0);
   }, [approval, list.data]);
-  useKeys({ j: () => choose(n + 1), k: () => choose(Math.max(0, n - 1)), Escape: narrow.value && approval ? () => go("/approvals") : undefined });
+  useKeys({ j: () => choose(n + 1), k: () => choose(Math.max(0, n - 1)), x: approval && ordered[n] && batched(ordered[n]) ? () => toggle(approval) : undefined, Escape: narrow.value && approval ? () => go("/approvals") : undefined });
   const next = () => {
     const following = ordered[n + 1] ?? ordered[n - 1];
     list.reload();
@@ -44,8 +50,9 @@ export default function Approvals({ approval }) {
     go(following ? `/approvals${at(following.approval_id)}` : "/approvals", { replace: true });
   };
   return html`<section class="view approvals"><header class="view-head"><h1>Approvals</h1><span class="chips" role="group" aria-label="Which"><button type="button" aria-pressed=${!decided} onClick=${() => go("/approvals")}>pending</button><button type="button" aria-pressed=${decided} onClick=${() => go("/approvals?decided=1")}>decided</button></span>${list.data ? html`<span class="dim">${plural(rows.length, decided ? "answer" : "approval")}${list.data.next ? " and more" : ""}</span>` : null}</header>
+    ${chosen.size && !decided ? html`<${Batch} chosen=${chosen} rows=${rows} keep=${choosing} done=${() => { list.reload(); last.reload(); }} />` : null}
     ${list.error ? html`<${Failed} problem=${list.error} retry=${list.reload} />` : !list.data ? html`<${Skeleton} />` : !rows.length && !approval ? html`<${Nothing} last=${last.data?.rows ?? []} decided=${decided} />` : html`<div class=${`inbox${approval ? " one" : ""}`}>
-      <${List} groups=${grouped} approval=${approval} decided=${decided} />
+      <${List} groups=${grouped} approval=${approval} decided=${decided} chosen=${chosen} toggle=${toggle} />
       ${approval ? html`<${One} key=${approval} id=${approval} next=${next} />` : null}</div>`}</section>`;
 }
 
@@ -60,11 +67,42 @@ function byAgent(rows) {
   return [...groups];
 }
 
-/** @param {{groups: [string, any[]][], approval?: string, decided: boolean}} props */
-function List({ groups, approval, decided }) {
+/** What one answer may be given to together: no forms, and no outcome that only a person knows. @param {any} row */
+function batched(row) {
+  return mayAct() && !row.decision && row.kind !== "elicitation" && row.kind !== "unverifiable";
+}
+
+/** One answer for all that are chosen, under one key; those that were refused stay chosen, each with the reason.
+ * @param {{chosen: Set<string>, rows: any[], keep: (ids: Set<string>) => void, done: () => void}} props */
+function Batch({ chosen, rows, keep, done }) {
+  const [words, setNote] = useState("");
+  const [refused, tell] = useState(/** @type {any[]} */ ([]));
+  const ids = [...chosen];
+  const keys = useMemo(() => ({ approve: newKey(), reject: newKey() }), [chosen, words]); // sent again after an error, it is one answer
+  const name = (/** @type {string} */ id) => {
+    const row = rows.find((each) => each.approval_id === id);
+    return row ? `${row.tool_name || row.kind} of ${row.run_id}` : id;
+  };
+  const act = (/** @type {"approve"|"reject"} */ action, /** @type {string} */ verb) => async () => {
+    const sure = await confirmed({ title: `${verb} ${plural(ids.length, "approval")}?`, text: action === "approve" ? "The calls are made." : "The calls are not made.", verb, count: ids.length });
+    if (!sure) return;
+    const { results } = await post("/batch", { action, ids, note: words }, { key: keys[action] });
+    const failed = results.filter((/** @type {any} */ each) => each.status !== 200);
+    tell(failed);
+    keep(new Set(failed.map((/** @type {any} */ each) => each.id)));
+    const told = `${verb}: ${count(results.length - failed.length)} of ${plural(results.length, "approval")}`;
+    note(failed.length ? `${told}, ${count(failed.length)} refused` : told, failed.length > 0);
+    done();
+  };
+  return html`<div class="batch" role="toolbar" aria-label="The chosen approvals"><b>${plural(ids.length, "approval")} chosen</b><label class="row">Note <input value=${words} onInput=${(/** @type {any} */ e) => setNote(e.target.value)} /></label><${Act} class="primary" act=${act("approve", "Approve")}>Approve all<//><${Act} class="danger" act=${act("reject", "Reject")}>Reject all<//><button type="button" class="quiet" onClick=${() => keep(new Set())}>Choose none</button></div>
+    ${refused.length ? html`<ul class="faults" aria-label="Refused">${refused.map((each) => html`<li key=${each.id}><span class="mono">${visible(name(each.id))}</span>: <span class="bad">${visible(each.detail)}</span></li>`)}</ul>` : null}`;
+}
+
+/** @param {{groups: [string, any[]][], approval?: string, decided: boolean, chosen: Set<string>, toggle: (id: string) => void}} props */
+function List({ groups, approval, decided, chosen, toggle }) {
   return html`<nav class="inbox-list" aria-label="Approvals">${groups.map(([agent, rows]) => html`<section key=${agent}><h2>${visible(agent)} <span class="dim">${rows.length}</span></h2><ul>${rows.map((row) => {
     const soon = !row.decision && row.expires_at && row.expires_at - now.value < SOON_S;
-    return html`<li key=${row.approval_id}><a href=${url(`/approvals${at(row.approval_id)}${decided ? "?decided=1" : ""}`)} aria-current=${row.approval_id === approval ? "true" : undefined}><span class="row"><b class="mono">${visible(row.tool_name || row.kind)}</b><span class="grow"></span><${Time} at=${row.decision ? row.resolved_at : row.requested_at} /></span><span class="line dim">${oneLine(row.kind === "elicitation" ? row.arguments.message ?? "" : compact(row.arguments), 120)}</span>${row.decision ? html`<span class=${row.decision === "approved" ? "good" : "bad"}>${row.decision}${row.by ? ` by ${visible(row.by)}` : ""}</span>` : soon ? html`<span class="warn">expires in ${span(row.expires_at - now.value)}</span>` : null}</a></li>`;
+    return html`<li key=${row.approval_id} class="row">${batched(row) ? html`<input type="checkbox" class="choose" aria-label=${`Choose ${row.tool_name || row.kind} of ${row.run_id}`} checked=${chosen.has(row.approval_id)} onChange=${() => toggle(row.approval_id)} />` : null}<a class="grow" href=${url(`/approvals${at(row.approval_id)}${decided ? "?decided=1" : ""}`)} aria-current=${row.approval_id === approval ? "true" : undefined}><span class="row"><b class="mono">${visible(row.tool_name || row.kind)}</b><span class="grow"></span><${Time} at=${row.decision ? row.resolved_at : row.requested_at} /></span><span class="line dim">${oneLine(row.kind === "elicitation" ? row.arguments.message ?? "" : compact(row.arguments), 120)}</span>${row.decision ? html`<span class=${row.decision === "approved" ? "good" : "bad"}>${row.decision}${row.by ? ` by ${visible(row.by)}` : ""}</span>` : soon ? html`<span class="warn">expires in ${span(row.expires_at - now.value)}</span>` : null}</a></li>`;
   })}</ul></section>`)}</nav>`;
 }
 

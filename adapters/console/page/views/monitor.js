@@ -5,6 +5,7 @@ import { at, get, query } from "../api.js";
 import { place, tune, url } from "../route.js";
 import { count, plural, visible } from "../text.js";
 import { title, violations } from "../shell.js";
+import { follow } from "../stream.js";
 
 export const RULES = Array.from({ length: 13 }, (_, n) => `R${n + 1}`);
 
@@ -18,6 +19,13 @@ export default function Monitor() {
   useEffect(() => {
     if (found.data && !run) violations.value = found.data.violations.length;
   }, [found.data]);
+  useEffect(() => {
+    let known = 0;
+    return follow("monitor", null, ({ event, data }) => {
+      if (event === "violation" && data.count > known) found.reload();
+      known = Math.max(known, data.count ?? 0);
+    });
+  }, []);
   return html`<section class="view scroll"><header class="view-head"><h1>Monitor</h1>${run ? html`<span class="token">run ${visible(run)}</span><button type="button" onClick=${() => tune({ run: null })}>All runs</button>` : null}<span class="grow"></span><button type="button" onClick=${found.reload}>Judge again</button></header>
     <${Loaded} of=${found}>${(/** @type {any} */ data) => html`<p class=${data.violations.length ? "bad" : "good"}><${Icon} name=${data.violations.length ? "error" : "completed"} /> ${plural(data.events, "event")} in ${plural(data.commits, "commit")} judged: ${data.violations.length ? plural(data.violations.length, "violation") : "every rule holds"}.</p>
       <ul class="tiles">${RULES.map((rule) => {

@@ -1,5 +1,5 @@
 // The queue: who waits for what, by agent, and the lanes, slots and breakers that hold them.
-import { useEffect } from "../vendor/preact.js";
+import { useEffect, useRef } from "../vendor/preact.js";
 import { html, Act, Empty, Id, Loaded, Status, Time, confirmed, note, useLoaded } from "../parts.js";
 import { at, get, newKey, post } from "../api.js";
 import { follow } from "../stream.js";
@@ -33,8 +33,13 @@ export default function Queue() {
     const [waiting, lanes, slots, breakers] = await Promise.all(["/queue", "/lanes", "/slots", "/breakers"].map((path) => get(path, signal)));
     return { ...waiting, lanes: lanes.rows, slots: slots.rows, breakers: breakers.rows };
   });
+  const latest = useRef(/** @type {any} */ (null));
+  latest.current = queue.data;
   useEffect(() => {
     title.value = "Queue";
+    return follow("lanes", null, ({ event, data }) => {
+      if (event === "list" && latest.current) queue.set({ ...latest.current, ...data.whole });
+    });
   }, []);
   useRunChanges(queue.reload);
   const cancel = (/** @type {string} */ run) => async () => {

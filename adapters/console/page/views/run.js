@@ -9,6 +9,7 @@ import { mayAct, title } from "../shell.js";
 import { actions } from "../palette.js";
 import { Feed } from "../run/feed.js";
 import { useActions, Actions } from "../run/actions.js";
+import { Family } from "../run/family.js";
 import { Why } from "../run/why.js";
 import { TimelineTab } from "../run/timeline-tab.js";
 import { StepsTab } from "../run/steps-tab.js";
@@ -111,5 +112,6 @@ function Head({ feed, detail, todo }) {
       ["Trace", trace ? html`<${Id} id=${trace} most=${15} />` : null],
     ]} />
     <p class="texts"><span class="dim">Input</span> <span class="clamped">${visible(detail.input)}</span>${detail.output ? html`<span class="dim">Output</span> <span class="clamped">${visible(detail.output)}</span>` : null}${detail.error && row.status === "error" ? html`<span class="dim">Error</span> <span class="clamped bad">${visible(detail.error)}</span>` : null}</p>
+    ${row.parent || row.forked_from || detail.forks?.length || detail.children?.length ? html`<${Family} id=${row.run_id} turn=${(detail.forks?.length ?? 0) + (detail.children?.length ?? 0)} />` : null}
   </header>`;
 }

@@ -133,9 +133,30 @@ function whyOf(row) {
   return reasons.value.get(row.run_id) ?? "";
 }
 
+/** The rows as a tree: children and forks below the run that they are of, as far as it is there. @param {any[]} rows */
+function treeOf(rows) {
+  const known = new Set(rows.map((row) => row.run_id));
+  /** @type {Map<string, any[]>} */
+  const below = new Map();
+  const tops = [];
+  for (const row of rows) {
+    const above = row.parent ?? row.forked_from;
+    if (above && above !== row.run_id && known.has(above)) below.set(above, [...(below.get(above) ?? []), row]);
+    else tops.push(row);
+  }
+  /** @type {any[]} */
+  const found = [];
+  const add = (/** @type {any} */ row, /** @type {number} */ depth) => {
+    found.push({ ...row, depth });
+    for (const each of (below.get(row.run_id) ?? []).slice().reverse()) add(each, depth + 1);
+  };
+  for (const row of tops) add(row, 0);
+  return found;
+}
+
 const COLUMNS = [
   { id: "status", label: "Status", width: "10.4rem", cell: (/** @type {any} */ row) => html`<${Status} status=${row.status} reason=${row.status === "paused" ? row.reason : row.status === "error" ? row.error_type : ""} />` },
-  { id: "run", label: "Run", width: "9.2rem", cell: (/** @type {any} */ row) => html`<a class="mono" tabindex="-1" href=${url(`/runs${at(row.run_id)}`)} title=${visible(row.run_id)}>${shortened(row.run_id)}</a>${row.forked_from ? html` <span class="tag" title=${`Fork of ${row.forked_from}`}>fork</span>` : null}${row.parent ? html` <span class="tag" title=${`Child of ${row.parent}`}>child</span>` : null}` },
+  { id: "run", label: "Run", width: "9.2rem", cell: (/** @type {any} */ row) => html`${row.depth ? html`<span class="dim" aria-hidden="true">${"· ".repeat(Math.min(row.depth, 6))}</span><span class="visually-hidden">level ${row.depth} </span>` : null}<a class="mono" tabindex="-1" href=${url(`/runs${at(row.run_id)}`)} title=${visible(row.run_id)}>${shortened(row.run_id)}</a>${row.forked_from ? html` <span class="tag" title=${`Fork of ${row.forked_from}`}>fork</span>` : null}${row.parent ? html` <span class="tag" title=${`Child of ${row.parent}`}>child</span>` : null}` },
   { id: "agent", label: "Agent", width: "minmax(5rem, .7fr)", narrow: false, cell: (/** @type {any} */ row) => visible(row.agent) },
   { id: "input", label: "Input, and why it waits", width: "minmax(9rem, 3fr)", cell: (/** @type {any} */ row) => {
     const why = whyOf(row);
@@ -158,7 +179,9 @@ function shortened(id) {
 
 export default function Runs() {
   const filter = place.value.query.get("f") ?? "";
-  const list = useRuns(filter);
+  const asTree = place.value.query.get("tree") === "1";
+  const list = useRuns(asTree ? withFilter(filter, "children", "yes") : filter);
+  const shownRows = useMemo(() => (asTree ? treeOf(list.rows) : list.rows), [asTree, list.rows]);
   useReasons(list.rows);
   reasons.value; // the cells read it
   const [cursor, setCursor] = useState(-1);
@@ -172,7 +195,7 @@ export default function Runs() {
     };
   }, []);
   useEffect(() => setCursor(-1), [filter]);
-  const row = list.rows[cursor];
+  const row = shownRows[cursor];
   useKeys({
     "/": () => field.current?.focus(),
     y: row ? () => copied(row.run_id) : undefined,
@@ -187,7 +210,7 @@ export default function Runs() {
   const heading = html`<header class="view-head"><h1>Runs</h1><${Filter} filter=${filter} field=${field} /><${Views} filter=${filter} />${mayAct() && me.value.agents?.length ? html`<${Start} />` : null}</header>`;
   const counts = list.counts ?? {};
   const status = tokens(filter).find((token) => token.name === "status")?.value ?? "";
-  const chips = html`<div class="chips" role="group" aria-label="By status"><button type="button" aria-pressed=${!status} onClick=${() => tune({ f: withFilter(filter, "status", null) })}>all <b>${list.counts ? count(total(counts)) : "–"}</b></button>${STATUSES.map((name) => html`<button type="button" key=${name} class=${`is-${name}`} aria-pressed=${status === name} onClick=${() => tune({ f: withFilter(filter, "status", status === name ? null : name) })}><${Icon} name=${name} filled=${name === "running"} />${name} <b>${list.counts ? count(counts[name] ?? 0) : "–"}</b></button>`)}</div>`;
+  const chips = html`<div class="chips" role="group" aria-label="By status"><button type="button" aria-pressed=${!status} onClick=${() => tune({ f: withFilter(filter, "status", null) })}>all <b>${list.counts ? count(total(counts)) : "–"}</b></button>${STATUSES.map((name) => html`<button type="button" key=${name} class=${`is-${name}`} aria-pressed=${status === name} onClick=${() => tune({ f: withFilter(filter, "status", status === name ? null : name) })}><${Icon} name=${name} filled=${name === "running"} />${name} <b>${list.counts ? count(counts[name] ?? 0) : "–"}</b></button>`)}<button type="button" aria-pressed=${asTree} title="Children below their parents, forks below their origins" onClick=${() => tune({ tree: asTree ? null : "1" })}><${Icon} name="child" />tree</button></div>`;
   let body;
   if (list.error) body = html`<${Failed} problem=${list.error} retry=${list.reload} />`;
   else if (!list.key) body = html`<${Skeleton} lines=${12} />`;
@@ -196,7 +219,7 @@ export default function Runs() {
     body = html`<div class=${`fill loaded${list.stale ? " stale" : ""}`}>
       ${list.fresh.length ? html`<button type="button" class="fresh" onClick=${list.show}>${plural(list.fresh.length, "new run")}, show</button>` : null}
       <${Grid} label="Runs" columns=${mayAct() && !narrow.value ? [{ id: "choose", label: html`<span class="visually-hidden">Chosen</span>`, width: "1.6rem", cell: (/** @type {any} */ each) => html`<input type="checkbox" tabindex="-1" aria-label=${`Choose ${each.run_id}`} checked=${chosen.has(each.run_id)} onChange=${() => toggle(each)} />` }, ...COLUMNS] : COLUMNS}
-        rows=${list.rows} rowKey=${(/** @type {any} */ each) => each.run_id} total=${list.next ? -2 : list.rows.length} cursor=${cursor} onCursor=${setCursor} onOpen=${(/** @type {any} */ each) => go(`/runs${at(each.run_id)}`)}
+        rows=${shownRows} rowKey=${(/** @type {any} */ each) => each.run_id} total=${list.next ? -2 : list.rows.length} cursor=${cursor} onCursor=${setCursor} onOpen=${(/** @type {any} */ each) => go(`/runs${at(each.run_id)}`)}
         onEnd=${list.more} chosen=${chosen} onChoose=${mayAct() ? toggle : undefined} height=${HEIGHTS[preferences.value.density]} narrowHeight=${96} onTop=${(/** @type {boolean} */ top) => (list.onTop.current = top)} /></div>`;
   return html`<section class="view runs">${heading}${chips}${chosen.size ? html`<${Batch} chosen=${[...chosen]} done=${() => choose(new Set())} />` : null}${body}</section>`;
 }

@@ -4,7 +4,7 @@ import { html, Command, Empty, Icon, Id, Loaded, Time, useLoaded } from "../part
 import { at, get } from "../api.js";
 import { count, span, visible } from "../text.js";
 import { title } from "../shell.js";
-import { useRunChanges } from "./queue.js";
+import { follow } from "../stream.js";
 
 /** A lease is renewed more often than that. */
 const SILENT_S = 5;
@@ -14,10 +14,10 @@ export default function Workers() {
   const workers = useLoaded("workers", (signal) => get("/workers", signal));
   useEffect(() => {
     title.value = "Workers";
-    const again = setInterval(() => document.hidden || workers.reload(), 5000);
-    return () => clearInterval(again);
+    return follow("workers", null, ({ event, data }) => {
+      if (event === "list") workers.set(data.whole);
+    });
   }, []);
-  useRunChanges(workers.reload);
   return html`<section class="view scroll"><h1>Workers</h1><${Loaded} of=${workers}>${(/** @type {any} */ data) => html`${
     data.rows.length
       ? html`<div class="scroll-x" tabindex="0" role="group" aria-label="Workers"><table class="plain"><thead><tr><th>Name</th><th>Last sign</th><th>Host</th><th class="number">Process</th><th>Version</th><th>Serves</th><th class="number">In use</th><th>Holds</th><th>Started</th></tr></thead><tbody>${data.rows.map((/** @type {any} */ each) => html`<tr key=${each.worker}><td><b>${visible(each.worker)}</b></td><td>${each.silent_s > SILENT_S ? html`<span class="warn"><${Icon} name="warning" /> silent for ${span(each.silent_s)}</span>` : html`<span class="good">present</span>`}</td><td>${visible(each.host)}</td><td class="number">${each.pid}</td><td>${visible([each.release, each.build].filter(Boolean).join(" "))}</td><td class="wide">${each.serves.length ? each.serves.map(visible).join(", ") : html`<span class="dim">its own runs</span>`}</td><td class="number">${count(each.drives.length)}${each.concurrency ? ` of ${count(each.concurrency)}` : ""}</td><td><${Runs} of=${each.drives} /></td><td><${Time} at=${each.since} /></td></tr>`)}</tbody></table></div>`
