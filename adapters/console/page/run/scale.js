@@ -25,6 +25,7 @@ export function pieces(times) {
   }
   busy = Math.max(busy, (last - first) * 1e-4, 1e-3);
   const width = busy * BREAK_WIDTH, margin = busy * 0.004;
+  /** @type {Piece[]} */
   const found = [];
   let from = first, at = 0;
   const add = (/** @type {number} */ to, /** @type {boolean} */ folded) => {

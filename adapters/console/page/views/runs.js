@@ -67,6 +67,7 @@ function useRuns(filter) {
     const known = new Map(rows.map((/** @type {any} */ row, /** @type {number} */ n) => [row.run_id, n]));
     let changed = gone.size ? rows.filter((/** @type {any} */ row) => !gone.has(row.run_id)) : rows.slice();
     if (gone.size) changed.forEach((/** @type {any} */ row, /** @type {number} */ n) => known.set(row.run_id, n));
+    /** @type {any[]} */
     const added = [];
     for (const row of data.upserts ?? []) {
       const n = known.get(row.run_id);
