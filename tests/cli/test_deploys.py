@@ -190,6 +190,35 @@ def test_a_preflight_finds_schedules_and_hooks_whose_agents_are_missing(
     }
 
 
+FLOW = """
+from foldlog.runtime import Registry, WorkflowRun, workflow
+
+@workflow
+async def hold(run: WorkflowRun, what: str) -> str:
+    await run.memo("NAME", lambda: 1)
+    await run.wait_for("go")
+    return what
+
+registry = Registry(workflows=[hold])
+"""
+
+
+def test_a_preflight_names_open_workflows_whose_code_has_changed(project: Project, start: Start) -> None:
+    for name in ("before", "after"):
+        (Path(project.place) / f"flow_{name}.py").write_text(FLOW.replace("NAME", name))
+    worker(start, "flow_before", "flows")
+    started = ("run", "flow_before:hold", "x", "--executor", "durable", "--run-id", "held", "--no-wait")
+    assert project.run(*started).code == 5
+    assert (
+        "checked 1 run, 0 schedules, 0 hooks: all fit" in project.run("preflight", "flow_before:registry").err
+    )
+    unfit = project.run("preflight", "flow_after:registry")
+    assert unfit.code == 1
+    told = "run held of hold: before#0 (revision 5): the log has memo before, the code asks for"
+    assert told in unfit.out + unfit.err
+    assert "1 would not go on with this registry" in unfit.err
+
+
 def test_a_preflight_of_nothing_fits_and_wrong_words_are_told_in_a_line(project: Project) -> None:
     done = project.run("preflight", "project_agents:registry")
     assert (done.code, done.out) == (0, "")

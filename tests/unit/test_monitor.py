@@ -1,4 +1,4 @@
-"""The monitor (R1 to R11, R13, R25 to R27, R33, R35, R39, P20) is silent on legal traces, and names the broken rule."""
+"""The monitor (R1 to R11, R13, R25 to R31, R33, R35, R39, P20) is silent on legal traces, and names the broken rule."""
 
 from __future__ import annotations
 

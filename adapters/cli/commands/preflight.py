@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,10 +12,10 @@ from ..options import Json
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from ....projections.run_list import RunRow
-    from ....runtime import Runtime
+    from ....runtime import Registry, Runtime
     from ....runtime.executors.preflight import Misfit, Preflight
     from ..output.terminal import Screen
 
@@ -27,7 +28,8 @@ def preflight(
 ) -> int:
     """Check whether workers of a registry could go on with everything that is open. Changes nothing.
 
-    Checks open runs of workers as a worker does before it claims one, and the agents of schedules and hooks.
+    Checks open runs of workers as a worker does before it claims one, runs the code of open workflows over their logs,
+    without an effect, and checks the agents of schedules and hooks.
     Exit 1 if a run, schedule or hook does not fit.
     """
     from ..loops import run_async
@@ -49,7 +51,11 @@ async def _preflight(settings: Settings, path: str, *, json: bool) -> int:
     screen, registry = Screen(settings), load_registry(path)
     async with opened(settings) as runtime:
         check = Preflight(runtime.log, registry)
-        async for misfit in check.runs(await _runs_of_workers(runtime)):
+        rows = await _runs_of_workers(runtime)
+        async for misfit in check.runs(rows):
+            _tell(screen, misfit, json=json)
+        async for misfit in _changed_code(runtime, registry, rows, {each.name for each in check.misfits}):
+            check.misfits.append(misfit)
             _tell(screen, misfit, json=json)
         async for misfit in check.schedules():
             _tell(screen, misfit, json=json)
@@ -62,6 +68,24 @@ async def _preflight(settings: Settings, path: str, *, json: bool) -> int:
     else:
         screen.say(_summary(check))
     return NO if check.misfits else OK
+
+
+async def _changed_code(
+    runtime: Runtime, registry: Registry, rows: list[RunRow], named: set[str]
+) -> AsyncIterator[Misfit]:
+    """Yield the open workflows whose code would not go on, but for those of runs that were `named` already."""
+    from ....eventlog.errors import LogCorrupted, RunGone, RunNotFound
+    from ....replay import load_trace
+    from ....replay.replaying.code_check import check_code
+    from ....runtime.executors.preflight import Misfit
+    from .workflows import reason_of
+
+    for row in rows:
+        if row.run_id in named:
+            continue
+        with contextlib.suppress(RunGone, RunNotFound, LogCorrupted):  # which is told, or over, by now
+            for found in check_code(await load_trace(runtime.log, row.run_id), registry, ended=False).misfits:
+                yield Misfit("run", found.run, found.agent, reason_of(found))
 
 
 async def _runs_of_workers(runtime: Runtime) -> list[RunRow]:

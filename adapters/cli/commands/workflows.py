@@ -88,9 +88,14 @@ async def _open(settings: Settings, files: list[str]) -> list[Trace]:
 def _tell(screen: Screen, misfit: CodeMisfit) -> None:
     from ..output.escaping import one_line
 
+    screen.tell((f"run {misfit.run} of {misfit.agent}: ", "bold red"), one_line(reason_of(misfit)))
+
+
+def reason_of(misfit: CodeMisfit) -> str:
+    """Return how the code does not fit, with the place and the revision."""
     revision = f" (revision {misfit.revision})" if misfit.revision else ""
     where = f"{misfit.place}{revision}: " if misfit.place else ""
-    screen.tell((f"run {misfit.run} of {misfit.agent}: ", "bold red"), one_line(f"{where}{misfit.why}"))
+    return f"{where}{misfit.why}"
 
 
 @app.command()
