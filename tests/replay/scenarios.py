@@ -15,6 +15,7 @@ from foldlog.eventlog.commits import Chain, Commit, decode, encode
 from foldlog.eventlog.errors import RunCancelled, RunFailed
 from foldlog.eventlog.events import ApprovalRequested, Event, HookAdvanced, Text, TokenUsage
 from foldlog.eventlog.memory import MemoryLog
+from foldlog.eventlog.names import hook_subject
 from foldlog.eventlog.ports import At, CommitWrite, Shard
 from foldlog.replay import find_run
 from foldlog.runtime import (
@@ -1139,12 +1140,13 @@ async def hooked(world: World) -> None:
         async with at_work(world, after) as rt:
             await rt.start(writer, "question", executor="durable")
             await ends(rt, 2)
-            await moved_on(world)
+            await moved_on(world, "after")
 
 
-async def moved_on(world: World) -> None:
+async def moved_on(world: World, hook: str) -> None:
     """Wait until a hook has moved its place on."""
-    async with asyncio.timeout(WAIT_S), contextlib.aclosing(world.log.events.follow(Shard(0))) as commits:
+    commits = world.log.events.follow(hook_subject(0, hook))
+    async with asyncio.timeout(WAIT_S), contextlib.aclosing(commits):
         async for stored in commits:
             if any(
                 isinstance(event, HookAdvanced) and event.position for event in decode(stored.data).events
