@@ -14,6 +14,7 @@ from foldlog.adapters.console.table import ROUTES
 from foldlog.eventlog import ConfigError, MemoryLog
 from foldlog.eventlog.commits import decode
 from foldlog.eventlog.events import MessageQueued
+from foldlog.eventlog.faults import FaultyLog, StaleRead
 from foldlog.runtime import Runtime
 from foldlog.runtime.shared.access_tokens import AccessTokens
 from hypothesis import HealthCheck, given, settings
@@ -83,6 +84,30 @@ async def test_two_who_issue_a_token_to_one_holder_at_once_make_one() -> None:
         *(AccessTokens(log).issue("bo", "viewer") for _ in range(2)), return_exceptions=True
     )
     assert sorted(type(each).__name__ for each in both) == ["ConfigError", "Issued"]
+
+
+async def test_a_stale_read_hides_no_token_from_who_revokes_it_and_keeps_none_that_is_gone() -> None:
+    log = MemoryLog()
+    await AccessTokens(log).issue("bo", "admin")
+    stale = FaultyLog(log, [StaleRead(1, "events.read", 0)])
+    revoking = asyncio.create_task(AccessTokens(stale).revoke("bo"))
+    await _proving(stale)
+    assert await revoking
+    assert await AccessTokens(log).read() == {}
+    (granted, _withdrawn) = [each.position async for each in log.events.read(AccessTokens(log)._subject)]
+    behind = FaultyLog(log, [StaleRead(1, "events.read", granted)])
+    issuing = asyncio.create_task(AccessTokens(behind).issue("bo", "viewer"))
+    await _proving(behind)
+    assert (await issuing).granted.role == "viewer"
+
+
+async def _proving(log: FaultyLog) -> None:
+    """Let the reads of a stale replica catch up once somebody has asked for the last position."""
+    async with asyncio.timeout(20):
+        while not log.operations["events.last_position"]:  # noqa: ASYNC110 - counted within the log
+            await asyncio.sleep(0)
+    assert [*log.fired]
+    await log.release()
 
 
 async def test_sign_ins_are_listed() -> None:

@@ -298,7 +298,7 @@ async def test_changes_at_once_are_all_stored_and_each_once() -> None:
 
 @pytest.mark.parametrize(
     "fault",
-    [LostAck(0), SpuriousConflict(0), StaleRead(1, "events.read", 0)],
+    [LostAck(1), SpuriousConflict(1), StaleRead(1, "events.read", 0)],
     ids=lambda each: type(each).__name__,
 )
 async def test_an_append_without_an_answer_and_a_stale_read_neither_double_nor_lose(fault: Fault) -> None:
@@ -318,6 +318,7 @@ async def test_an_append_without_an_answer_and_a_stale_read_neither_double_nor_l
             AgentNotFound
         ):  # it may have been read before it was saved, if bo had not saved it
             await reading
+        assert faulty.fired == [fault]
         versions = [each.version for each in await runtime.agents.versions("clerk")]
         assert versions == list(range(1, saved.version + 1))
         assert saved.version == (2 if isinstance(fault, StaleRead) else 1)

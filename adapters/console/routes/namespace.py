@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.responses import Response
 
+from ....eventlog.asyncapi import asyncapi_document
 from ....eventlog.schema import commit_schema
 from ....runtime.triggers.schedule import Schedule
 from ....runtime.triggers.schedules import ScheduleRow
@@ -186,6 +188,11 @@ async def schema(_: Call[Nothing, Nothing]) -> dict[str, Any]:
     return commit_schema()
 
 
+async def asyncapi(_: Call[Nothing, Nothing]) -> dict[str, Any]:
+    """Show the subjects and messages of the log as an AsyncAPI document."""
+    return asyncapi_document(version("foldlog"))
+
+
 _SCHEDULE = "/schedules/{schedule}"
 ROUTES = (
     Route(method="GET", path="/sessions", role="viewer", endpoint=list_sessions, answer=list[SessionRow]),
@@ -253,4 +260,5 @@ ROUTES = (
         body_bytes_max=64 << 20,
     ),
     Route(method="GET", path="/schema.json", role="viewer", endpoint=schema, answer=dict[str, Any]),
+    Route(method="GET", path="/asyncapi.json", role="viewer", endpoint=asyncapi, answer=dict[str, Any]),
 )
