@@ -21,15 +21,15 @@ from a2a.types import (
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Message, Receive
 
 from ..http.answers import Refused, guarded
-from ..http.bodies import read_body
+from ..http.bodies import parse_json, read_body, replayed
 from ..protocols.door import Door
 from .handler import ORIGIN, REQUEST, AgentHandler
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
 """The largest request, with its files."""
+PARSE_ERROR = -32700
 PROTOCOL_VERSION = "1.0"
 MODES = ("text/plain", "application/json")
 
@@ -78,7 +78,12 @@ class _Agents:
         origin = self._door.origin(request)
         body = await read_body(request, BODY_BYTES_MAX)
         request.scope[ORIGIN] = origin
-        whole = Request(request.scope, _replayed(body, request.receive))
+        try:
+            parse_json(body)
+        except Refused as refused:  # in the words of JSON-RPC
+            error = {"code": PARSE_ERROR, "message": refused.detail}
+            return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error})
+        whole = Request(request.scope, replayed(body, request.receive))
         return await self._endpoints[name].handle_requests(whole)
 
     def _named(self, request: Request, only: str = "") -> str:
@@ -86,16 +91,6 @@ class _Agents:
         if name not in self._door.agents:
             raise Refused(404, f"there is no agent {name[:80]!r}")
         return name
-
-
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a receiver of a body that was read, and of what follows it."""
-    given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def received() -> Message:
-        return given.pop() if given else await receive()
-
-    return received
 
 
 def _card(name: str, kind: str, url: str) -> AgentCard:

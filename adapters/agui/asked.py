@@ -86,7 +86,7 @@ def _objects(body: Mapping[str, Any], name: str, most: int) -> list[dict[str, An
 
 def _answer(entry: Mapping[str, Any]) -> Answer:
     interrupt, status, payload = (entry.get(name) for name in ("interruptId", "status", "payload"))
-    if not isinstance(interrupt, str) or status not in {"resolved", "cancelled"}:
+    if not isinstance(interrupt, str) or status not in ("resolved", "cancelled"):
         raise Refused(422, "resume: an entry has an interruptId and a status, resolved or cancelled")
     if payload is not None and not isinstance(payload, dict):
         raise Refused(422, "resume: a payload is an object, as the responseSchema of its interrupt says")
@@ -98,7 +98,7 @@ def _said(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {"role": each["role"], "content": each["content"]}
         for each in messages
-        if each.get("role") in {"user", "assistant"}
+        if each.get("role") in ("user", "assistant")
         and isinstance(each.get("content"), str)
         and each["content"]
     ]
@@ -106,7 +106,7 @@ def _said(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _instructions(messages: Sequence[Mapping[str, Any]], context: Sequence[Mapping[str, Any]]) -> str:
     """Return the system's messages, and what the page tells the agent, as instructions."""
-    said = [each.get("content") for each in messages if each.get("role") in {"system", "developer"}]
+    said = [each.get("content") for each in messages if each.get("role") in ("system", "developer")]
     told = [f"{each.get('description', '')}: {each.get('value', '')}" for each in context]
     return "\n\n".join(each for each in [*said, *told] if isinstance(each, str) and each)
 
@@ -124,7 +124,7 @@ def _part(part: Any) -> ContentPart:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "text" and isinstance(part.get("text"), str):
         return str(part["text"])
-    source = part.get("source") if kind in _FILES else None
+    source = part.get("source") if isinstance(kind, str) and kind in _FILES else None
     value = source.get("value") if isinstance(source, dict) else None
     if not isinstance(source, dict) or not isinstance(value, str):
         raise Refused(422, f"messages: an agent takes text, {', '.join(_FILES)}, not {kind!r:.80}")

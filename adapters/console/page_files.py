@@ -14,6 +14,8 @@ CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "worker-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
+_NAME_MAX = 200
+"""A longer address is a view of the page: no file of it has such a name."""
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -39,6 +41,8 @@ def page_routes(base_path: str = "", page: Path = PAGE) -> list[BaseRoute]:
         if chosen.name == "index.html" and base_path:
             text = chosen.read_text().replace('="/', f'="{base_path}/')
             return Response(text, media_type=_TYPES[".html"], headers=headers)
+        # Small files are sent whole, whatever part of them a request wants.
+        request.scope["headers"] = [pair for pair in request.scope["headers"] if pair[0] != b"range"]
         return FileResponse(chosen, media_type=_TYPES[chosen.suffix], headers=headers)
 
     return [Route("/{path:path}", file, methods=["GET"])]
@@ -46,7 +50,7 @@ def page_routes(base_path: str = "", page: Path = PAGE) -> list[BaseRoute]:
 
 def _chosen(page: Path, name: str) -> Path:
     """Return the file to send. Raises `HTTPException` (404) for one that is not there, or is not of the page."""
-    found = page if "\0" in name else (page / name).resolve()
+    found = page if "\0" in name or len(name) > _NAME_MAX else (page / name).resolve()
     if not (found.is_relative_to(page.resolve()) and found.is_file()):
         if name.startswith("api/") or found.suffix in _TYPES:
             raise HTTPException(404)

@@ -68,6 +68,8 @@ class _Judged:
         """Answer a request; errors are answers, too."""
         request_id = request_id_of(request)
         try:
+            if (refused := _bad_address(request.scope)) is not None:
+                raise refused
             actor = self._door.identity.actor_of(request)
             if self._route.role is not None:
                 actor = check_role(actor, self._route.role)
@@ -139,6 +141,13 @@ class _Judged:
 def _check_same(found: AnswerKept, call: Call[Any, Any]) -> None:
     if found.request != call.digest:
         raise Refused(422, "this Idempotency-Key belongs to another request: use a new one")
+
+
+def _bad_address(scope: Scope) -> Refused | None:
+    """Return the refusal of parameters that are sent as they are, and not encoded as those of addresses are."""
+    if scope["query_string"].isascii():
+        return None
+    return Refused(400, "the parameters of an address are ASCII: encode others as %XX of UTF-8")
 
 
 def _query(request: Request, wanted: type[Any]) -> Any:
@@ -224,6 +233,8 @@ class Shell:
         if not self._door.options.serves_host(request.headers.get("host", "")):
             refused = Refused(421, "this host is not served here; `--allow-host` adds a name")
             await problem_of(refused, request_id)(scope, receive, send_named)
+        elif (unread := _bad_address(scope)) is not None:
+            await problem_of(unread, request_id)(scope, receive, send_named)
         elif request.method == "OPTIONS" and self._cross_origin(request):
             await Response(status_code=204)(scope, receive, send_named)
         else:

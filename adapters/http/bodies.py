@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from starlette.requests import Request
+from starlette.types import Message, Receive
 
 from .answers import Refused
 
@@ -48,6 +49,16 @@ def parse_json(body: bytes) -> Any:
         return msgspec.json.decode(body)
     except (ValueError, RecursionError):  # msgspec's errors are ValueErrors, and so is text that is not UTF-8
         raise Refused(400, "the body is not valid JSON") from None
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a receiver of a body that was read, and of what follows it."""
+    given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def received() -> Message:
+        return given.pop() if given else await receive()
+
+    return received
 
 
 def _too_large(bytes_max: int) -> Refused:

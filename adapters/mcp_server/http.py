@@ -14,6 +14,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ..http.answers import answer_to
+from ..http.bodies import check_json, read_body, replayed
 from ..protocols.door import Door, Origin
 from .server import Call, agent_server
 
@@ -39,9 +40,13 @@ class _Known:
         self._door, self._manager = door, manager
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request, once its sender is known and all of it has arrived."""
+        request = Request(scope, receive)
         try:
-            origin = self._door.origin(Request(scope))
+            origin = self._door.origin(request)
+            if request.method == "POST":
+                check_json(request)
+            receive = replayed(await read_body(request, BODY_BYTES_MAX), receive)
         except Exception as error:  # noqa: BLE001 - each has its answer
             await answer_to(error)(scope, receive, send)
             return

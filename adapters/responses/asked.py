@@ -225,7 +225,7 @@ class _Input:
 
     def _message(self, item: Mapping[str, Any], where: str) -> None:
         role = item.get("role")
-        if role not in {"user", "assistant", *_SYSTEM}:
+        if not isinstance(role, str) or role not in {"user", "assistant", *_SYSTEM}:
             raise BadRequest(f"{where}.role must be user, assistant, system or developer", where)
         content = _content(item.get("content"), f"{where}.content")
         texts_only = all(isinstance(part, TextPart) for part in content)
