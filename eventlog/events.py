@@ -24,7 +24,11 @@ Json = Any
 
 
 class TokenUsage(
-    msgspec.Struct, frozen=True, kw_only=True, gc=False, rename={"cache_writes": "cache_write_tokens"}
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    gc=False,
+    rename={"cache_writes": "cache_write_tokens", "cache_writes_1h": "cache_write_1h_tokens"},
 ):
     """Tokens of one or more model calls. `cached` and `cache_write` are part of input, `reasoning` part of output."""
 
@@ -35,6 +39,8 @@ class TokenUsage(
     reasoning_tokens: int = 0
     cache_writes: int | msgspec.UnsetType = msgspec.UNSET
     """`cache_write_tokens` as stored: omitted if a provider wrote none, as most never do."""
+    cache_writes_1h: int | msgspec.UnsetType = msgspec.UNSET
+    """`cache_write_1h_tokens` as stored: those of `cache_write_tokens` that are kept for an hour; omitted if none."""
 
     @property
     def cache_read_tokens(self) -> int:
@@ -46,6 +52,11 @@ class TokenUsage(
         """The input tokens that the provider put into its cache, perhaps at a higher price."""
         return self.cache_writes or 0
 
+    @property
+    def cache_write_1h_tokens(self) -> int:
+        """The tokens of `cache_write_tokens` that the provider keeps for an hour, which costs more."""
+        return self.cache_writes_1h or 0
+
     def __add__(self, other: TokenUsage) -> TokenUsage:
         """Return the sum, field by field."""
         return TokenUsage(
@@ -55,6 +66,7 @@ class TokenUsage(
             cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
             cache_writes=((self.cache_writes or 0) + (other.cache_writes or 0)) or msgspec.UNSET,
+            cache_writes_1h=((self.cache_writes_1h or 0) + (other.cache_writes_1h or 0)) or msgspec.UNSET,
         )
 
 

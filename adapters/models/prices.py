@@ -4,6 +4,7 @@
     input_usd = 0.10                     # per million tokens
     cached_input_usd = 0.05              # absent: as input_usd
     cache_write_usd = 0.15               # absent: as input_usd
+    cache_write_1h_usd = 0.20            # of what the provider keeps for an hour; absent: as cache_write_usd
     output_usd = 0.40
 
 The data of genai-prices is looked up by the address of the provider's API, so that a self-hosted server that serves a
@@ -39,15 +40,18 @@ class PriceTable(StrictTable):
     output_usd: UsdPerMillion
     cached_input_usd: UsdPerMillion | None = None
     cache_write_usd: UsdPerMillion | None = None
+    cache_write_1h_usd: UsdPerMillion | None = None
 
     def price(self, usage: TokenUsage) -> Decimal:
         """Return the price of the tokens; cache reads and writes are part of the input."""
         read = min(usage.cache_read_tokens, usage.input_tokens)
         written = min(usage.cache_write_tokens, usage.input_tokens - read)
         read_usd = self.input_usd if self.cached_input_usd is None else self.cached_input_usd
+        long = min(usage.cache_write_1h_tokens, written)
         written_usd = self.input_usd if self.cache_write_usd is None else self.cache_write_usd
+        long_usd = written_usd if self.cache_write_1h_usd is None else self.cache_write_1h_usd
         fresh = (usage.input_tokens - read - written) * self.input_usd
-        cached = read * read_usd + written * written_usd
+        cached = read * read_usd + (written - long) * written_usd + long * long_usd
         return (fresh + cached + usage.output_tokens * self.output_usd) / _MILLION
 
 
@@ -114,6 +118,8 @@ def _listed_price(provider: Any, info: Any, usage: TokenUsage) -> Decimal | None
     if usage.cache_write_tokens:
         room = usage.input_tokens - counted["cache_read_tokens"]
         counted["cache_write_tokens"] = min(usage.cache_write_tokens, room)
+        if usage.cache_write_1h_tokens:
+            counted["cache_write_1h_tokens"] = min(usage.cache_write_1h_tokens, counted["cache_write_tokens"])
     try:
         calculated = info.calc_price(counted, provider)
     except ValueError:

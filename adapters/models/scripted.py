@@ -86,6 +86,7 @@ class ScriptedUsage(StrictTable):
     cached_input_tokens: Count = 0
     reasoning_tokens: Count = 0
     cache_write_tokens: Count = 0
+    cache_write_1h_tokens: Count = 0
 
 
 class ScriptedFile(StrictTable):
@@ -159,6 +160,7 @@ class Turn(StrictTable):
                 cached_input_tokens=self.usage.cached_input_tokens,
                 reasoning_tokens=self.usage.reasoning_tokens,
                 cache_writes=self.usage.cache_write_tokens or msgspec.UNSET,
+                cache_writes_1h=self.usage.cache_write_1h_tokens or msgspec.UNSET,
             ),
             model=model,
             reply_items=self.reply_items,

@@ -379,6 +379,12 @@ def _payload(event: Event) -> dict[str, Any]:
     return payload
 
 
+_UNCACHED: dict[str, Any] = {
+    "cached_input_tokens": 0,
+    "cache_writes": msgspec.UNSET,
+    "cache_writes_1h": msgspec.UNSET,
+}
+"""The counts of a usage that depend on what the provider's cache held."""
 _COUNTED = {"cached-tokens": frozenset({"cost"}), "usage": frozenset({"context", "tokens", "cost"})}
 """The scopes of the budgets whose amounts depend on these counts."""
 
@@ -389,7 +395,7 @@ def _without(ignore: Collection[Ignored], event: Event, payload: dict[str, Any])
             kept = payload | {"cost_usd": None}
             if "usage" in ignore:
                 return kept | {"usage": None, "source": None}
-            return kept | {"usage": msgspec.structs.replace(event.usage, cached_input_tokens=0)}
+            return kept | {"usage": msgspec.structs.replace(event.usage, **_UNCACHED)}
         case Budget() if any(event.scope in _COUNTED[each] for each in ignore):
             return payload | {"used": None, "message": None}
         case _:

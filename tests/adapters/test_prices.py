@@ -46,6 +46,32 @@ def test_a_model_of_the_data_has_a_price_in_which_cached_input_is_cheaper_and_a_
     assert prices.window_tokens("openai:gpt-4o", OPENAI) == 128_000
 
 
+def test_the_data_prices_what_goes_into_a_cache_for_minutes_and_for_an_hour():
+    tokens = TokenUsage(
+        input_tokens=1_000, output_tokens=70, cached_input_tokens=400, cache_writes=300, cache_writes_1h=100
+    )
+    price = ModelPrices().price("anthropic:claude-sonnet-4-5", tokens, "https://api.anthropic.com")
+    by_hand = 300 * 3 + 400 * Decimal("0.3") + 200 * Decimal("3.75") + 100 * 6 + 70 * 15
+    assert price == by_hand / 1_000_000
+    fresh = 600 * Decimal("1.25") + 400 * Decimal("0.125") + 70 * 10  # OpenAI charges nothing for writes
+    gpt = TokenUsage(input_tokens=1_000, output_tokens=70, cached_input_tokens=400)
+    assert ModelPrices().price("openai:gpt-5", gpt, OPENAI) == fresh / 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("usage", "told"),
+    [
+        (TokenUsage(input_tokens=10, cached_input_tokens=90, cache_writes=90, cache_writes_1h=90), "0.00001"),
+        (TokenUsage(input_tokens=10, cache_writes=4, cache_writes_1h=90), "0.000026"),
+    ],
+)
+def test_more_cached_tokens_than_were_read_cost_no_more_than_all(project: Path, usage: TokenUsage, told: str):
+    (project / "foldlog.toml").write_text(
+        '[prices."house:m"]\ninput_usd = 3\noutput_usd = 1\ncached_input_usd = 1\ncache_write_1h_usd = 2\n'
+    )
+    assert ModelPrices().price("house:m", usage, None) == Decimal(told)
+
+
 @pytest.mark.parametrize("url", [None, "http://127.0.0.1:8000/v1", "https://llm.example/v1"])
 def test_a_server_that_the_data_does_not_know_has_no_price_whatever_its_models_are_called(url: str | None):
     assert ModelPrices().price("openai:gpt-4o", TOKENS, url) is None

@@ -4,11 +4,14 @@ import asyncio
 import base64
 import json
 import re
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from foldlog import Agent, Registry, Runtime, tool
+from foldlog.adapters.models import ModelPrices
 from foldlog.adapters.models.vendors import VendorProvider
 from foldlog.eventlog.parts import FilePart, TextPart
 from foldlog.projections.messages import CallRequest, Message, sha256_hex
@@ -28,7 +31,7 @@ from foldlog.runtime.ports.models import (
 from pydantic import BaseModel
 
 from ..fakes import anthropic_server, gemini_server
-from ..fakes.openai_server import Call, Reply
+from ..fakes.openai_server import Call, Reply, Usage
 from .wires import KEY, SEARCH, WIRES, Wire, calls_of, end_of, in_history, set_keys, text_of
 
 every_wire = pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES.keys())
@@ -398,6 +401,45 @@ LOOK_UP = Reply(
         Call(id="call_b", name="search", arguments=('{"q": "b"}',)),
     ),
 )
+
+
+TOKENS = Usage(input=1_000, cached=400, written=300, written_1h=100, output=70, reasoning=30)
+CACHED = {
+    **dict.fromkeys(("cohere", "huggingface"), (0, 0, 0)),
+    **dict.fromkeys(("responses", "groq", "mistral", "google"), (400, 0, 0)),
+    **dict.fromkeys(("chat", "ollama", "openrouter", "azure"), (400, 300, 0)),
+    "anthropic": (400, 300, 100),
+    "bedrock": (400, 300, 300),
+}
+"""What is told of a cache: tokens read, put into it, and those of these for an hour. The rest is plain input."""
+
+
+@every_wire
+async def test_a_run_costs_what_its_cached_and_other_tokens_come_to_by_hand(
+    wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    model = f"{wire.name}:{wire.model}"
+    (tmp_path / "foldlog.toml").write_text(
+        f'[prices."{model}"]\ninput_usd = 3\ncached_input_usd = 0.3\n'
+        "cache_write_usd = 3.75\ncache_write_1h_usd = 6\noutput_usd = 15\n"
+    )
+    monkeypatch.setenv("FOLDLOG_CONFIG", str(tmp_path / "foldlog.toml"))
+    cache = "1h" if wire.name in {"anthropic", "bedrock"} else None
+    agent = Agent("finder", model=model, tools=[search], settings={"cache": cache} if cache else None)
+    calling = Reply(calls=(Call(id="c1", name="search", arguments=('{"q": "a"}',)),), usage=TOKENS)
+    async with (
+        wire.served(calling, Reply(text=("Ann",), usage=TOKENS)) as (_, provider),
+        Runtime.open(
+            "memory://", registry=Registry(providers={wire.name: provider}, prices=ModelPrices())
+        ) as rt,
+    ):
+        await rt.run(agent, "Who?")
+        (row,) = await rt.list_runs()
+    read, written, long = CACHED[wire.name]
+    fresh = 1_000 - read - written
+    by_hand = fresh * 3 + read * Decimal("0.3") + (written - long) * Decimal("3.75") + long * 6 + 70 * 15
+    assert row.cost_usd is not None
+    assert Decimal(row.cost_usd) == 2 * by_hand / 1_000_000
 
 
 @of_vendors

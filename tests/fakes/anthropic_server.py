@@ -104,10 +104,17 @@ def unmarked(block: Json) -> Json:
 
 
 def message_events(model: str, reply: Reply) -> Iterator[Any]:
-    usage = {"input_tokens": 0, "output_tokens": 0}
+    usage: Json = {"input_tokens": 0, "output_tokens": 0}
     if reply.usage:
-        fresh, cached = reply.usage.input - reply.usage.cached, reply.usage.cached
-        usage = {"input_tokens": fresh, "cache_read_input_tokens": cached, "output_tokens": 1}
+        counted = reply.usage
+        fresh, written = counted.input - counted.cached - counted.written, counted.written
+        usage = {"input_tokens": fresh, "cache_read_input_tokens": counted.cached, "output_tokens": 1}
+        if written:
+            each = {
+                "ephemeral_5m_input_tokens": written - counted.written_1h,
+                "ephemeral_1h_input_tokens": counted.written_1h,
+            }
+            usage |= {"cache_creation_input_tokens": written, "cache_creation": each}
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": f"{model}-2026-01-01"}
     state = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
     yield {"type": "message_start", "message": message | state}

@@ -31,6 +31,9 @@ class Usage:
     cached: int = 4
     output: int = 7
     reasoning: int = 3
+    written: int = 0
+    """The tokens put into the cache; `written_1h` of them for an hour."""
+    written_1h: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,7 +260,8 @@ def chat_chunks(body: Mapping[str, Any], reply: Reply) -> Iterator[dict[str, Any
             "prompt_tokens": reply.usage.input,
             "completion_tokens": reply.usage.output,
             "total_tokens": reply.usage.input + reply.usage.output,
-            "prompt_tokens_details": {"cached_tokens": reply.usage.cached},
+            "prompt_tokens_details": {"cached_tokens": reply.usage.cached}
+            | ({"cache_write_tokens": reply.usage.written} if reply.usage.written else {}),
             "completion_tokens_details": {"reasoning_tokens": reply.usage.reasoning},
         }
         yield chunk({}) | {"choices": [], "usage": usage}

@@ -160,11 +160,12 @@ def bedrock_events(_model: str, reply: Reply) -> Iterator[Json]:
         yield {"contentBlockStop": {"contentBlockIndex": number}}
     yield {"messageStop": {"stopReason": reply.finish or ("tool_use" if reply.calls else "end_turn")}}
     if reply.usage:
-        fresh = reply.usage.input - reply.usage.cached
+        fresh = reply.usage.input - reply.usage.cached - reply.usage.written
         counts = {
             "inputTokens": fresh,
             "outputTokens": reply.usage.output,
             "cacheReadInputTokens": reply.usage.cached,
+            "cacheWriteInputTokens": reply.usage.written,
         }
         yield {
             "metadata": {

@@ -265,8 +265,9 @@ def told(message: Json) -> Json:
 def add(total: Json, usage: Json) -> None:
     for name in USAGE:
         total[name] += usage.get(name, 0)
-    if usage.get("cache_write_tokens"):
-        total["cache_write_tokens"] = total.get("cache_write_tokens", 0) + usage["cache_write_tokens"]
+    for name in ("cache_write_tokens", "cache_write_1h_tokens"):
+        if usage.get(name):
+            total[name] = total.get(name, 0) + usage[name]
 
 
 def cut(state: Json, details: Json, summary: str) -> None:

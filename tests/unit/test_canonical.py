@@ -419,7 +419,12 @@ def test_shapes_are_equal_where_only_the_content_differs():
 def counted(cached: int, output: int, cost: str) -> list[Event]:
     events = canonical_trace().events
     tokens = TokenUsage(
-        input_tokens=9, output_tokens=output, total_tokens=9 + output, cached_input_tokens=cached
+        input_tokens=9,
+        output_tokens=output,
+        total_tokens=9 + output,
+        cached_input_tokens=cached,
+        cache_writes=9 - cached,
+        cache_writes_1h=9 - cached,
     )
     return [
         msgspec.structs.replace(e, usage=tokens, cost_usd=cost) if isinstance(e, Usage) else e for e in events

@@ -44,6 +44,7 @@ class AnswerReader:
 
     def __init__(self, request: ModelRequest, callee: Callee) -> None:
         self._callee, self._model = callee, request.model
+        self._for_an_hour = request.settings.cache == "1h"
         self._calls = CallAssembly(request.idempotency_key)
         self._any_thought = False
         self._first = 0
@@ -117,7 +118,7 @@ class AnswerReader:
             raise TransientModelError(self._callee.says(f"the answer broke off ({said})"))
         return Finished(
             reason=cut or ("tool_calls" if len(self._calls) else "stop"),
-            usage=usage_of(whole.usage),
+            usage=usage_of(whole.usage, for_an_hour=self._for_an_hour),
             model=whole.model_name or self._model,
             reply_items=reply_items.wanted(whole),
         )
@@ -206,10 +207,15 @@ def _written(arguments: str | dict[str, Any] | None) -> str:
     return arguments or ""
 
 
-def usage_of(usage: RequestUsage) -> TokenUsage | None:
-    """Return the vendor's token counts; null if it reports none."""
+def usage_of(usage: RequestUsage, *, for_an_hour: bool = False) -> TokenUsage | None:
+    """Return the vendor's token counts; null if it reports none.
+
+    `for_an_hour`: the request asked to keep for an hour what the vendor puts into its cache. So it does with all of it,
+    unless it tells it apart.
+    """
     if not usage.input_tokens:
         return None
+    long = usage.cache_write_1h_tokens or (usage.cache_write_tokens if for_an_hour else 0)
     return TokenUsage(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
@@ -217,4 +223,5 @@ def usage_of(usage: RequestUsage) -> TokenUsage | None:
         cached_input_tokens=usage.cache_read_tokens,
         reasoning_tokens=usage.output_reasoning_tokens or 0,
         cache_writes=usage.cache_write_tokens or msgspec.UNSET,
+        cache_writes_1h=long or msgspec.UNSET,
     )
