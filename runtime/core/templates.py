@@ -1,4 +1,4 @@
-"""Templates of hooks and schedules: texts with `${body.a.b[0]}`, which are paths and nothing more.
+"""Templates of hooks and schedules: texts with paths (`${body.a.b[0]["odd key"]}`) and nothing more.
 
 A template that is one path alone gives the value as it is; within a text a value that is not text is written as JSON.
 """
@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from ...eventlog.errors import ConfigError
+from .paths import INDEX, Nowhere, Path, parse_path, value_at
 
 _PART = re.compile(r"\$\{([^}]*)\}")
-_PATH = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_][\w-]*|\[\d{1,6}\])*)")
-_STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]")
+_PATH = re.compile(rf"([A-Za-z_]\w*)((?:\.[A-Za-z_][\w-]*|{INDEX})*)", re.ASCII)
 
 
 class Missing(Exception):
@@ -34,7 +34,7 @@ class Template:
 
     def __init__(self, text: str, where: str, root: str | Sequence[str] | None) -> None:
         self.text, self.where = text, where
-        self._parts: list[str | tuple[str, list[str | int]]] = []
+        self._parts: list[str | tuple[str, Path]] = []
         end = 0
         for found in _PART.finditer(text):
             self._parts += [text[end : found.start()], (found[1], _steps(found[1], where, root))]
@@ -50,9 +50,9 @@ class Template:
         return [str(part[1][0]) for part in self._parts if not isinstance(part, str) and part[1]]
 
     @property
-    def paths(self) -> list[tuple[str | int, ...]]:
+    def paths(self) -> list[Path]:
         """The paths, of a template with several roots or any."""
-        return [tuple(part[1]) for part in self._parts if not isinstance(part, str)]
+        return [part[1] for part in self._parts if not isinstance(part, str)]
 
     def value(self, content: Any) -> Any:
         """Return the value of a path alone, else the text with its paths filled in. Raises `Missing`."""
@@ -98,19 +98,22 @@ def _filled(made: Any, content: Any) -> Any:
     return [_filled(each, content) for each in made] if isinstance(made, list) else made
 
 
-def _steps(path: str, where: str, root: str | Sequence[str] | None) -> list[str | int]:
+def _steps(path: str, where: str, root: str | Sequence[str] | None) -> Path:
     found = _PATH.fullmatch(path)
-    steps = [] if found is None else [name or int(index) for name, index in _STEP.findall(found[2])]
+    try:
+        steps = () if found is None else parse_path(found[2])
+    except ValueError as error:
+        raise ConfigError(f"{where}: ${{{path:.60}}}: {error}") from None
     if root is None:
         if found is None:
             raise ConfigError(
                 f"{where}: ${{{path:.60}}} is not a path; write ${{step.result}} or ${{input.name}}"
             )
-        return [found[1], *steps]
+        return (found[1], *steps)
     if not isinstance(root, str):
         if found is None or found[1] not in root:
             raise ConfigError(f"{where}: ${{{path:.60}}} is unknown; there are {', '.join(root)}")
-        return [found[1], *steps]
+        return (found[1], *steps)
     if found is None:
         raise ConfigError(
             f"{where}: ${{{path:.60}}} is not a path; write ${{{root}.name}} or ${{{root}.list[0]}}"
@@ -120,16 +123,11 @@ def _steps(path: str, where: str, root: str | Sequence[str] | None) -> list[str 
     return steps
 
 
-def _at(content: Any, path: str, steps: list[str | int]) -> Any:
-    for step in steps:
-        match content, step:
-            case dict(), str() if step in content:
-                content = content[step]
-            case list(), int() if step < len(content):
-                content = content[step]
-            case _:
-                raise Missing(path)
-    return content
+def _at(content: Any, path: str, steps: Path) -> Any:
+    try:
+        return value_at(content, steps)
+    except Nowhere:
+        raise Missing(path) from None
 
 
 def _as_text(value: Any) -> str:

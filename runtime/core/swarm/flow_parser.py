@@ -21,6 +21,7 @@ import msgspec
 from ....eventlog.errors import FlowError
 from ...ports.patterns import problem_of
 from ...ports.suggestions import nearest
+from ..paths import INDEX, STRING, parse_path
 from .flow import LOOP_TIMES, Arm, Branch, Case, Flow, Loop, Node, Pass, parallel, series
 from .predicates import At, Contains, Is, Matches, Named, Not, Operator, Predicate, Scalar, Simple
 
@@ -34,11 +35,10 @@ WORDS = frozenset({"contains", "else", "false", "not", "null", "pass", "true", "
 _SURROGATE = re.compile("[\\ud800-\\udfff]")
 _BLANK = re.compile(r"\s*")
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
-_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+_STRING = re.compile(STRING)
 _REGEX = re.compile(r"/((?:[^/\\\n]|\\[^\n])+)/(i?)")
-_KEY, _INDEX = r"[A-Za-z_]\w*", rf"\[(?:[0-9]{{1,9}}|{_STRING.pattern})\]"
-_PATH = re.compile(rf"\.(?:(?:{_KEY}|{_INDEX})(?:\.{_KEY}|{_INDEX})*)?", re.ASCII)
-_PATH_PART = re.compile(rf"({_KEY})|\[([0-9]+)\]|\[({_STRING.pattern})\]", re.ASCII)
+_KEY = r"[A-Za-z_]\w*"
+_PATH = re.compile(rf"\.(?:(?:{_KEY}|{INDEX})(?:\.{_KEY}|{INDEX})*)?", re.ASCII)
 _OPERATOR = re.compile("|".join(sorted(get_args(Operator), key=len, reverse=True)))
 _VALUE = re.compile(rf"{_STRING.pattern}|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|(?:true|false|null)\b")
 _SHOWN = re.compile(r'"[^"\n]*"?|[A-Za-z0-9_-]+|[^\sA-Za-z0-9_"]+')
@@ -180,7 +180,10 @@ class _Parser:
     def _comparison(self) -> At:
         start = self._start()
         written = self._match(_PATH)
-        path = tuple(_path_part(part) for part in _PATH_PART.finditer(written[0])) if written else ()
+        try:
+            path = parse_path(written[0]) if written else ()
+        except ValueError as error:
+            self._fail(start, str(error))
         if not self._at(">>") and (operator := self._match(_OPERATOR)) is not None:
             return At(path, msgspec.convert(operator[0], Operator), self._value())
         if not path:
@@ -284,8 +287,3 @@ class _Parser:
 
     def _fail(self, place: int, reason: str) -> NoReturn:
         raise FlowError(reason, self._text, place)
-
-
-def _path_part(part: re.Match[str]) -> str | int:
-    key, index, quoted = part.groups()
-    return int(index) if index else str(msgspec.json.decode(quoted)) if quoted else key

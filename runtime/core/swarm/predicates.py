@@ -21,6 +21,7 @@ from typing import Any, Literal, assert_never
 import msgspec
 
 from ...ports.patterns import is_found
+from ..paths import Nowhere, Path, format_path, value_at
 
 Test = Callable[[str], bool | Awaitable[bool]]
 """A named predicate: a function of the output's text. Its value is stored, so a takeover does not call it again."""
@@ -51,7 +52,7 @@ class Matches(msgspec.Struct, frozen=True, tag="matches"):
 class At(msgspec.Struct, frozen=True, tag="at"):
     """The value at `path` (keys and indexes) of the output's JSON, compared with `value`."""
 
-    path: tuple[str | int, ...]
+    path: Path
     operator: Operator = "=="
     value: Scalar = True
 
@@ -85,7 +86,7 @@ def holds(predicate: Data, output: str) -> bool:
         case Matches(pattern=pattern, ignore_case=ignore_case):
             return is_found(pattern, output, ignore_case=ignore_case)
         case At():
-            return _compare(_value_at(predicate.path, output), predicate.operator, predicate.value)
+            return _compare(_found_at(predicate.path, output), predicate.operator, predicate.value)
         case _:
             assert_never(predicate)
 
@@ -124,36 +125,15 @@ def format_predicate(predicate: Predicate) -> str:
             assert_never(predicate)
 
 
-def format_path(path: tuple[str | int, ...]) -> str:
-    """Return the path as it is written in a flow: `.a.b[0]["odd key"]`; `.` is the whole value."""
-    parts = [_part(part) for part in path]
-    return "".join(parts) if parts and parts[0].startswith(".") else f".{''.join(parts)}"
-
-
-def _part(part: str | int) -> str:
-    if isinstance(part, int):
-        return f"[{part}]"
-    return f".{part}" if re.fullmatch(r"[A-Za-z_]\w*", part, re.ASCII) else f"[{_quoted(part)}]"
-
-
 def _quoted(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
-def _value_at(path: tuple[str | int, ...], output: str) -> Any:
+def _found_at(path: Path, output: str) -> Any:
     try:
-        value: Any = msgspec.json.decode(output)
-    except (msgspec.DecodeError, RecursionError):
+        return value_at(msgspec.json.decode(output), path)
+    except (msgspec.DecodeError, RecursionError, Nowhere):
         return None
-    for part in path:
-        match value:
-            case dict():
-                value = value.get(part)
-            case list() if isinstance(part, int) and part < len(value):
-                value = value[part]
-            case _:
-                return None
-    return value
 
 
 def _compare(found: Any, operator: Operator, value: Scalar) -> bool:

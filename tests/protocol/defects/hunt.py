@@ -6,12 +6,18 @@ stdin (JSON lines) and writes what came of each to stdout. A hunt names places t
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import json
+import os
 import shutil
 import sys
+import tempfile
 import time
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,29 +41,39 @@ def _forget() -> None:
     importlib.invalidate_caches()
 
 
-def patched(path: Path, old: str, new: str) -> None:
-    """Change the one place in the file. Raises `LookupError` if it is not there, or not alone."""
+@contextmanager
+def patched(path: Path, old: str, new: str) -> Iterator[None]:
+    """Change the one place in the file, until the end. Raises `LookupError` if it is not there, or not alone.
+
+    The file is set aside and comes back with its time, so that what was compiled of it is valid again.
+    """
     text = path.read_text(encoding="utf-8")
     if text.count(old) != 1:
         raise LookupError(f"{path.name} has this {text.count(old)} times, not once:\n{old}")
-    path.write_text(text.replace(old, new), encoding="utf-8")
-    for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
-        compiled.unlink()
+    with tempfile.TemporaryDirectory(dir=path.parent) as aside:
+        kept = {
+            each: Path(aside, each.name)
+            for each in [path, *path.parent.glob(f"__pycache__/{path.stem}.*.pyc")]
+        }
+        for each, place in kept.items():
+            each.rename(place)
+        try:
+            path.write_text(text.replace(old, new), encoding="utf-8")
+            yield
+        finally:
+            for each, place in kept.items():
+                place.rename(each)
 
 
 def hunt(package: Path, changes: list[dict[str, str]], places: list[tuple[str, int]]) -> dict[str, Any]:
     """Apply the changes, play the places until one fails, and put the source back."""
-    before = {change["file"]: (package / change["file"]).read_text(encoding="utf-8") for change in changes}
-    try:
-        for change in changes:
-            patched(package / change["file"], change["old"], change["new"])
-        _forget()
+    with ExitStack() as stack:
+        try:
+            for change in changes:
+                stack.enter_context(patched(package / change["file"], change["old"], change["new"]))
+        except LookupError as error:
+            return {"error": str(error)}
         return _found(places)
-    except LookupError as error:
-        return {"error": str(error)}
-    finally:
-        for file, text in before.items():
-            (package / file).write_text(text, encoding="utf-8")
 
 
 def _found(places: list[tuple[str, int]]) -> dict[str, Any]:
@@ -81,13 +97,28 @@ def _found(places: list[tuple[str, int]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Read hunts, write what came of them."""
+    """Read hunts, write what came of them. Each is a process that finds all but foldlog imported."""
     package = copied(Path(sys.argv[1]))
+    importlib.import_module("foldlog.replay.simulation")
+    _forget()
+    gc.collect()
+    gc.freeze()
     for line in sys.stdin:
-        asked = json.loads(line)
-        began = time.monotonic()
+        if (child := os.fork()) == 0:
+            _tell(package, json.loads(line))
+            os._exit(0)
+        if os.waitpid(child, 0)[1] != 0:
+            sys.exit("a hunt has died")
+
+
+def _tell(package: Path, asked: dict[str, Any]) -> None:
+    began = time.monotonic()
+    try:
         found = hunt(package, asked["changes"], asked["places"])
-        print(json.dumps({"name": asked["name"], "seconds": time.monotonic() - began, **found}), flush=True)  # noqa: T201 - its answer
+    except BaseException:  # noqa: BLE001 - the child of a fork must not go on as its parent would
+        traceback.print_exc()
+        os._exit(1)
+    print(json.dumps({"name": asked["name"], "seconds": time.monotonic() - began, **found}), flush=True)  # noqa: T201 - its answer
 
 
 if __name__ == "__main__":
