@@ -280,3 +280,49 @@ async def test_an_operation_that_is_never_awaited_and_a_foreign_await_end_the_ru
         await (await cheap.start(forgetful, "")).result(timeout_s=30)
     with pytest.raises(RunFailed, match="a workflow awaits only what its run gives"):
         await (await cheap.start(foreign, "")).result(timeout_s=30)
+
+
+async def test_an_operation_may_be_awaited_in_several_branches_at_once(cheap: Place) -> None:
+    @workflow(name="shared")
+    async def shared(run: WorkflowRun) -> list[Any]:
+        found = run.call(find_order, order_id="1")
+
+        async def again(r: WorkflowRun) -> Any:
+            return (await found)["id"], await r.memo("value", lambda: 7)
+
+        both = await run.gather(found, found, again, again)
+        late = run.call(find_order, order_id="2")
+        won, order = await run.first(late, lambda r: r.sleep(days=1))
+        return [[each["id"] for each in both[:2]], both[2:], won, order["id"], (await late)["id"]]
+
+    DONE.clear()
+    await cheap.open(shared)
+    run = await cheap.start(shared, "")
+    assert (await run.result(timeout_s=30)).output == [["1", "1"], [["1", 7], ["1", 7]], 0, "2", "2"]
+    assert DONE == ["find 1", "find 2"]
+
+
+async def test_an_operation_that_lost_its_race_ends_for_all_that_await_it(cheap: Place) -> None:
+    @workflow(name="loser")
+    async def loser(run: WorkflowRun) -> list[Any]:
+        wait = run.wait_for("never")
+
+        async def other(r: WorkflowRun) -> Any:
+            return await wait
+
+        return await run.gather(other, lambda r: r.first(wait, r.sleep()))
+
+    await cheap.open(loser)
+    assert (await (await cheap.start(loser, "")).result(timeout_s=30)).output == [None, [1, None]]
+
+
+async def test_a_timeout_of_the_loop_is_refused_in_a_workflow(cheap: Place) -> None:
+    @workflow(name="hurried")
+    async def hurried(run: WorkflowRun) -> str:
+        async with asyncio.timeout(0.01):
+            await run.sleep(days=1)
+        return ""
+
+    await cheap.open(hurried)
+    with pytest.raises(RunFailed, match="RuntimeError: Timeout should be used inside a task"):
+        await (await cheap.start(hurried, "")).result(timeout_s=30)

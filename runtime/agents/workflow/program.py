@@ -11,9 +11,11 @@ the log would not have what came of it.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -74,6 +76,19 @@ class _Join:
         """Operations of branches that lost, which still have to end."""
 
 
+class _Arm(NamedTuple):
+    """An operation that is a branch of its own: the `number`-th of its gather or race."""
+
+    join: _Join
+    number: int
+
+
+class _Drain(NamedTuple):
+    """A race that waits for the end of an operation whose branch lost."""
+
+    join: _Join
+
+
 class Program:
     """The code of one run in this process. `go_on` as often as the log has grown."""
 
@@ -86,9 +101,8 @@ class Program:
         self._cursor = 0
         self._given: set[str] = set()
         self._unseen = dict.fromkeys(flow.asked)
-        self._waiting: dict[str, _Strand | _Join] = {}
-        self._branches: dict[str, tuple[_Join, int]] = {}
-        """The operations that are a branch of their own, by place."""
+        self._waiting: dict[str, list[_Strand | _Arm | _Drain]] = {}
+        """What goes on with the end of each operation that is waited for, by place."""
         self._operations: dict[str, Operation[Any]] = {}
         """The operations that are waited for, by place."""
         self._unawaited: dict[int, Operation[Any] | Gather] = {}
@@ -181,10 +195,11 @@ class Program:
     def _run_ready(self) -> None:
         self.is_at_work = True
         try:
-            while self._ready and self._end is None:
-                strand, value, error = self._ready.popleft()
-                if strand in self._strands:
-                    self._step(strand, value, error)
+            with _outside_of_tasks():
+                while self._ready and self._end is None:
+                    strand, value, error = self._ready.popleft()
+                    if strand in self._strands:
+                        self._step(strand, value, error)
         finally:
             self.is_at_work = False
 
@@ -217,10 +232,13 @@ class Program:
             elif asked is not None:
                 error = RuntimeError(FOREIGN)
 
-    def _ask(self, operation: Operation[Any], waiting: _Strand | _Join) -> Ended | None:
+    def _ask(self, operation: Operation[Any], waiting: _Strand | _Arm) -> Ended | None:
         """Ask for an operation; return its end if the code has it already. Raises `Divergence`."""
         place, flow = operation.place, self._flow
         recorded = flow.asked.get(place)
+        if place in self._waiting:  # asked for before, and awaited twice at once
+            self._waiting[place].append(waiting)
+            return None
         if recorded is not None:
             if not _same(recorded, operation.asked):
                 raise Divergence(place, described(recorded), described(operation.asked))
@@ -237,23 +255,25 @@ class Program:
         has_effect = operation.wanted.fact is None or operation.wanted.make is not None
         if has_effect and place not in flow.ended:
             self._wanted[place] = operation
-        self._waiting[place], self._operations[place] = waiting, operation
+        self._waiting[place], self._operations[place] = [waiting], operation
         return None
 
     def _give(self, place: str, ended: Ended) -> None:
         """Give the code the end of an operation, and let it go on."""
         self.at = ended.at
         self._wanted.pop(place, None)
-        waiting = self._waiting.pop(place, None)
         operation = self._operations.pop(place, None)
-        if isinstance(waiting, _Strand):
-            self._ready.append((waiting, ended, None))
-        elif isinstance(waiting, _Join) and place in waiting.draining:
-            waiting.draining.discard(place)
-            self._leave(waiting)
-        elif isinstance(waiting, _Join) and operation is not None:
-            join, index = self._branches.pop(place)
-            self._branch_ended(join, index, *_outcome(operation, ended))
+        for waiting in self._waiting.pop(place, ()):
+            match waiting:
+                case _Drain(join):
+                    join.draining.discard(place)
+                    self._leave(join)
+                case _Arm(join, number) if operation is not None:
+                    self._branch_ended(join, number, *_outcome(operation, ended))
+                case _Strand():
+                    self._ready.append((waiting, ended, None))
+                case _:
+                    pass
         self._run_ready()
 
     def _fan_out(self, gather: Gather, strand: _Strand) -> None:
@@ -264,10 +284,8 @@ class Program:
         for index, branch in gather.branches.items():
             if isinstance(branch, Operation):
                 self._unawaited.pop(id(branch), None)
-                self._branches[branch.place] = join, index
-                ended = self._ask(branch, join)
+                ended = self._ask(branch, _Arm(join, index))
                 if ended is not None:
-                    self._branches.pop(branch.place)
                     self._branch_ended(join, index, *_outcome(branch, ended))
             else:
                 prefix = f"{gather.place}.{index}/"
@@ -315,19 +333,25 @@ class Program:
             self._strands.discard(strand)
             _close(strand.code)
         for place in [each for each in self._waiting if _is_at(each, [where])]:
-            operation = self._operations.get(place)
-            self._branches.pop(place, None)
+            operation, others = self._operations.get(place), list[_Strand | _Arm | _Drain]()
+            if place == where:  # an operation of its own, which others may wait for, too
+                others = [
+                    each
+                    for each in self._waiting[place]
+                    if not (isinstance(each, _Arm) and each.join is join)
+                ]
             if place in self._flow.asked:
-                self._waiting[place] = join
+                self._waiting[place] = [*others, _Drain(join)]
                 join.draining.add(place)
+            elif others:
+                self._waiting[place] = others
             else:
                 self._waiting.pop(place)
                 self._operations.pop(place, None)
                 self._wanted.pop(place, None)
                 self._fresh = [each for each in self._fresh if each is not operation]
-        self._new = [
-            fact for fact in self._new if not _is_at(fact.place, [where]) or fact.place in self._flow.asked
-        ]
+        kept = {*self._flow.asked, *self._waiting}
+        self._new = [fact for fact in self._new if not _is_at(fact.place, [where]) or fact.place in kept]
 
     def _leave(self, join: _Join) -> None:
         """Let the code go on after a gather or a race, if nothing of it runs any more."""
@@ -368,6 +392,24 @@ class Program:
         if not self._end.error_type and self._unawaited:
             named = ", ".join(dict.fromkeys(each.place for each in self._unawaited.values()))
             self._end = Ending(error_type="workflow_failed", message=f"never awaited: {named}")
+
+
+@contextlib.contextmanager
+def _outside_of_tasks() -> Iterator[None]:
+    """Run code as if it were in no task: `asyncio.timeout` would cancel the task of the driver, and is refused so."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop runs
+        task = None
+    if task is None:
+        yield
+        return
+    loop = task.get_loop()
+    asyncio.tasks._leave_task(loop, task)  # noqa: SLF001 - for those who run coroutines themselves, as asyncio's docs say
+    try:
+        yield
+    finally:
+        asyncio.tasks._enter_task(loop, task)  # noqa: SLF001
 
 
 def _is_told(state: RunState, place: str) -> bool:
