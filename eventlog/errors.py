@@ -16,6 +16,8 @@ FoldlogError                    catch this to catch every error of foldlog
 ├── RunNotFound                 no run has this id in this namespace
 │   ├── RunPurged               the run has been purged; its idempotency key stays taken
 │   └── RunGone                 the run was deleted or archived on purpose (how, at, url); its key stays taken
+│       └── KeyErased           the key of the run's content was erased: nobody can read it again
+├── KeyMissing                  the content is sealed: give this process the wrapping key, then call again
 ├── ScheduleNotFound            no schedule has this name in this namespace
 ├── AgentNotFound               no stored agent has this name, or this version
 ├── AgentChanged                another change of the stored agent was first: look at it, then save again (version)
@@ -249,6 +251,14 @@ class RunGone(RunNotFound):
         super().__init__(f"run {run_id} was {how} on {when}{author}{why}{where}")
         self.run_id, self.how, self.at, self.url = run_id, how, at, url
         self.by, self.reason = by, reason
+
+
+class KeyErased(RunGone):
+    """The run is there, and nobody can read its content: its key was erased. Attributes as of `RunGone`."""
+
+
+class KeyMissing(FoldlogError):
+    """The content is sealed, and this process cannot open it. Nothing is lost: give it the key, and try again."""
 
 
 class RunConflict(FoldlogError):

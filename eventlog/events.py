@@ -124,12 +124,25 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return ToolSchema(name=self.name, description=self.description, parameters=self.parameters)
 
 
+class SealedContent(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """The content of an event under the key `key`: `data` in base64, or the artifact (SHA-256, hex) that has it.
+
+    The bytes are a JSON object with the fields that the event has empty, sealed (docs/reference/log.md#sealed-values).
+    """
+
+    key: str
+    data: str = ""
+    artifact: str = ""
+    size_bytes: int = 0
+
+
 class EventFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="type"):
     """The fields that every event has, besides its `type`, which is the stored name of its type.
 
     `revision` and `cursor` are null for drafts, `step` outside of steps.
     If a tool forwards an event from another agent's stream, `step` and `tool_call_id` are those of the forwarding call;
     `inner_step` and `inner_tool_call_id` are its own.
+    `sealed` is the content of a stored event whose words only the holder of a key can read; null for any other event.
     `is_end` is true for one event of a stream: the terminal status of the run for which the stream was opened. It is
     added when a stream is read, and never stored.
     """
@@ -145,6 +158,7 @@ class EventFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     revision: int | None = None
     cursor: str | None = None
     at: float = 0.0
+    sealed: SealedContent | None = None
     is_end: bool = False
 
 
@@ -1579,6 +1593,11 @@ def is_terminal(event: Event) -> bool:
 
 
 def to_json(event: Event) -> dict[str, Json]:
-    """Return the event as a JSON object with all fields, `type` first, in the form of `--json`."""
+    """Return the event as a JSON object with all fields, `type` first, in the form of `--json`.
+
+    `sealed` only if it is.
+    """
     fields = {name: msgspec.to_builtins(getattr(event, name)) for name in event.__struct_fields__}
+    if event.sealed is None:
+        del fields["sealed"]
     return {"type": event.type, **fields}

@@ -3,19 +3,24 @@
 A reference is `{"$artifact": <SHA-256 of the encoded value>, "size_bytes": n}`. A user's value that looks like one is
 stored as `{"$value": <it>}`, so that readers always get the value that was written.
 
+Where a family is sealed (`sealing`), which the given artifacts know, the content of an event is sealed as a whole, and
+then put aside if it is large.
+
 If a commit as a whole is too large, its largest values are offloaded too, even below the limit. Events that have text
 instead of such a value are then stored as artifacts completely, and replaced by an `Offloaded` event.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
 
-from .errors import LogCorrupted
+from .errors import KeyErased, KeyMissing, LogCorrupted
 from .events import (
     ApprovalRequested,
     ChildReturned,
@@ -36,8 +41,10 @@ from .events import (
     Reasoning,
     ReplyState,
     ResultRecorded,
+    SealedContent,
     SignalReceived,
     StoredEvent,
+    Submitted,
     SummaryMade,
     Text,
     ToolCall,
@@ -47,6 +54,8 @@ from .events import (
     WaitEnded,
 )
 from .ports import FamilyArtifacts
+from .sealing.content import put_back, taken_out
+from .sealing.log import SealedFamily
 
 FIELD_BYTES_MAX = 32 * 1024
 """The largest size of an encoded value that stays in its event."""
@@ -91,8 +100,10 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 _STORED = msgspec.json.Decoder(StoredEvent)
 
 
-def has_large(events: Iterable[Event]) -> bool:
+def has_large(events: Iterable[Event], artifacts: FamilyArtifacts) -> bool:
     """Return whether `spill` would change any of them."""
+    if isinstance(artifacts, SealedFamily):
+        return True
     for event in events:
         field = LARGE_FIELDS.get(type(event))
         if field is not None and not _stays(getattr(event, field)):
@@ -103,7 +114,7 @@ def has_large(events: Iterable[Event]) -> bool:
 def has_references(events: Iterable[Event]) -> bool:
     """Return whether `restore` would change any of them."""
     for event in events:
-        if type(event) is Offloaded:
+        if type(event) is Offloaded or event.sealed is not None:
             return True
         field = LARGE_FIELDS.get(type(event))
         if field is not None:
@@ -116,8 +127,10 @@ def has_references(events: Iterable[Event]) -> bool:
 async def spill(events: Sequence[E], artifacts: FamilyArtifacts) -> Sequence[E]:
     """Store large values in `artifacts`, and return the events with references in their place.
 
-    Returns the same sequence object if there are none.
+    Returns the same sequence object if there are none. Raises `KeyMissing`, `KeyErased` if content is to be sealed.
     """
+    if isinstance(artifacts, SealedFamily):
+        return [await _sealed(event, artifacts) for event in events]
     changed = {
         index: msgspec.structs.replace(event, **{field: await _shrink(getattr(event, field), artifacts)})
         for index, event in enumerate(events)
@@ -131,6 +144,8 @@ def references(events: Iterable[Event]) -> Iterator[str]:
     for event in events:
         if isinstance(event, Offloaded):
             yield event.artifact
+        if event.sealed is not None and event.sealed.artifact:
+            yield event.sealed.artifact
         field = LARGE_FIELDS.get(type(event))
         value = getattr(event, field) if field else None
         if isinstance(value, dict) and isinstance(value.get(_REFERENCE), str) and _SIZE in value:
@@ -156,6 +171,8 @@ async def put_aside(
 
 async def _aside(event: StoredEvent, artifacts: FamilyArtifacts) -> StoredEvent:
     """Offload the value of an event, or the whole event if it has none."""
+    if event.sealed is not None:
+        return await _sealed_aside(event, artifacts)
     if type(event) in OUTLINES:
         return await _whole_aside(event, artifacts)
     field = LARGE_FIELDS.get(type(event))
@@ -217,11 +234,14 @@ async def restore(
     """Return the events as they were before `spill`; the same sequence object if nothing was offloaded.
 
     `run` and `rev` (of the first event) locate the events in errors. Raises `LogCorrupted` for an artifact that is
-    missing or damaged.
+    missing or damaged, `KeyMissing`, `KeyErased`.
     """
     changed: dict[int, E] = {}
     for index, event in enumerate(events):
         where = (event.run_id or run or "(unknown)", event.revision or rev + index)
+        if event.sealed is not None:
+            changed[index] = await _unsealed(event, event.sealed, artifacts, where)
+            continue
         if isinstance(event, Offloaded):
             changed[index] = cast("E", await _whole(event, artifacts, where))
             continue
@@ -230,6 +250,60 @@ async def restore(
         if field and isinstance(value, dict) and _looks_reserved(value):
             changed[index] = msgspec.structs.replace(event, **{field: await _grow(value, artifacts, where)})
     return [changed.get(index, event) for index, event in enumerate(events)] if changed else events
+
+
+async def restore_what_opens(events: Sequence[E], artifacts: FamilyArtifacts) -> Sequence[E]:
+    """Return what `restore` returns; if the content cannot be opened here, the events as they are."""
+    try:
+        return await restore(events, artifacts)
+    except (KeyMissing, KeyErased):
+        return events
+
+
+async def _sealed(event: E, family: SealedFamily) -> E:
+    """Return the event with its content sealed. The submission of a root run chooses the key of its family."""
+    if event.sealed is not None:
+        return event
+    if isinstance(event, Submitted) and event.parent is None:
+        await family.begin(event)
+    taken = taken_out(event)
+    if taken is None:
+        return event
+    outside, content = taken
+    cipher = await family.cipher()
+    data = cipher.seal(content, family.root)
+    sealed = SealedContent(key=cipher.id, data=base64.b64encode(data).decode(), size_bytes=len(data))
+    event = msgspec.structs.replace(outside, sealed=sealed)
+    return event if len(sealed.data) <= FIELD_BYTES_MAX else await _sealed_aside(event, family)
+
+
+async def _sealed_aside(event: E, artifacts: FamilyArtifacts) -> E:
+    """Offload the sealed content of an event."""
+    sealed = event.sealed
+    if sealed is None or len(sealed.data) < ASIDE_BYTES_MIN:
+        return event
+    store = artifacts.plain if isinstance(artifacts, SealedFamily) else artifacts
+    digest = await store.put(base64.b64decode(sealed.data))
+    return msgspec.structs.replace(event, sealed=msgspec.structs.replace(sealed, data="", artifact=digest))
+
+
+async def _unsealed(event: E, sealed: SealedContent, artifacts: FamilyArtifacts, where: tuple[str, int]) -> E:
+    """Return the event with its content. Raises `KeyMissing`, `KeyErased`, `LogCorrupted`."""
+    if not isinstance(artifacts, SealedFamily):
+        raise KeyMissing(
+            f"run {where[0]} is sealed, and this process has no key for it: read it in its own log, with [seal] in "
+            "foldlog.toml or FOLDLOG_SEAL as the workers have it"
+        )
+    try:
+        if sealed.artifact:
+            data = await artifacts.plain.get(sealed.artifact)
+        else:
+            data = base64.b64decode(sealed.data, validate=True)
+        return put_back(event, await artifacts.open(data, sealed.key, *where))
+    except KeyError:
+        raise LogCorrupted(*where, f"its sealed content, artifact {sealed.artifact}, is missing") from None
+    except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise LogCorrupted(*where, f"its sealed content is unreadable ({error})") from error
 
 
 async def _whole(event: Offloaded, artifacts: FamilyArtifacts, where: tuple[str, int]) -> StoredEvent:

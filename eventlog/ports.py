@@ -1,4 +1,4 @@
-"""The seven ports of the log, named by what they guarantee, and the values that pass through them.
+"""The eight ports of the log, named by what they guarantee, and the values that pass through them.
 
 `EventLog`   commits, appended at an expected position, read and followed in one total order per shard
 `Wakeups`    obligations to look at a run, delivered at least once until acknowledged
@@ -7,6 +7,7 @@
 `Drafts`     the text that a model is still writing: at most once, never synced to disk
 `Artifacts`  content-addressed bytes
 `Snapshots`  the newest cached state of a run, which may be missing at any time
+`Keys`       wrapped keys of sealed values, apart from all that they seal
 
 Any method may raise `LogUnavailable` (the log cannot be reached; the call may be repeated); methods that raise more
 say so. `eventlog.conformance` has a conformance suite for each port.
@@ -408,12 +409,18 @@ class Drafts(Protocol):
 class FamilyArtifacts(Protocol):
     """The artifacts of one family: bytes under the SHA-256 of their content (hex)."""
 
-    async def put(self, data: bytes) -> str:
-        """Store the bytes and return their digest. Idempotent."""
+    async def put(self, data: bytes, digest: str = "") -> str:
+        """Store the bytes and return their digest. Idempotent.
+
+        Sealed bytes (`sealing.cipher.is_sealed`) are stored under the `digest` that they had before.
+        """
         ...
 
     async def get(self, digest: str) -> bytes:
-        """Return the bytes. Raises `LogCorrupted` if they do not match the digest, `KeyError` if there are none."""
+        """Return the bytes. Raises `LogCorrupted` if they do not match the digest, `KeyError` if there are none.
+
+        Of sealed bytes it is checked that they are intact.
+        """
         ...
 
 
@@ -452,8 +459,35 @@ class Snapshots(Protocol):
         ...
 
 
+class Keys(Protocol):
+    """Wrapped keys, apart from all that they seal: in no backup, and overwritten when they are replaced."""
+
+    async def in_use(self) -> bool:
+        """Return whether the namespace has, or had, any."""
+        ...
+
+    async def get(self, name: str) -> tuple[int, bytes] | None:
+        """Return the position and the value of a name; null for none. Never stale, unlike `EventLog.read`."""
+        ...
+
+    async def put(self, name: str, data: bytes, expected: At) -> int:
+        """Store a value in place of the one at the expected position, and return its position.
+
+        The bytes of earlier values of the name are overwritten before it returns. Raises `Conflict`.
+        """
+        ...
+
+    async def tidy(self, name: str) -> None:
+        """Overwrite what an interrupted `put` has left of earlier values. Idempotent."""
+        ...
+
+    def all(self) -> AsyncIterator[tuple[str, int, bytes]]:
+        """Yield the names with their positions and values."""
+        ...
+
+
 class Log(Protocol):
-    """A namespace of a log with its seven ports."""
+    """A namespace of a log with its eight ports."""
 
     @property
     def namespace(self) -> str:
@@ -498,4 +532,9 @@ class Log(Protocol):
     @property
     def snapshots(self) -> Snapshots:
         """Cached states of runs."""
+        ...
+
+    @property
+    def keys(self) -> Keys:
+        """Wrapped keys of sealed values."""
         ...

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .eventlog.events import Actor, ForkTools, OnError, OnTimeout
 from .eventlog.ports import Announce, Deliveries, HeldLease, Offer, Presence, RegisterKind
+from .eventlog.sealing import KeyWrapper
 from .eventlog.upcasters import Upcast
 from .projections.approvals import ApprovalRow
 from .projections.history import History
@@ -90,6 +91,7 @@ __all__ = [
     "Ignored",
     "InputsLike",
     "Instructions",
+    "KeyWrapper",
     "Known",
     "KnownTools",
     "KnowsTools",

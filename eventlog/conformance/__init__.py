@@ -15,23 +15,38 @@ from __future__ import annotations
 
 import pytest
 
-_MODULES = ("artifacts", "drafts", "event_log", "leases", "snapshots", "suite", "timers", "wakeups")
+_MODULES = (
+    "artifacts",
+    "drafts",
+    "event_log",
+    "keys",
+    "leases",
+    "snapshots",
+    "suite",
+    "timers",
+    "wakeups",
+    "wrapping",
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _MODULES))
 
 from .artifacts import ArtifactsSuite  # noqa: E402 - asserts are rewritten only in what is imported afterwards
 from .drafts import DraftsSuite  # noqa: E402
 from .event_log import EventLogSuite  # noqa: E402
+from .keys import KeysSuite  # noqa: E402
 from .leases import LeasesSuite  # noqa: E402
 from .nothing import NothingLog  # noqa: E402
 from .snapshots import SnapshotsSuite  # noqa: E402
 from .suite import Suite, Writer  # noqa: E402
 from .timers import TimersSuite  # noqa: E402
 from .wakeups import WakeupsSuite  # noqa: E402
+from .wrapping import KeyWrapperSuite  # noqa: E402
 
 __all__ = [
     "ArtifactsSuite",
     "DraftsSuite",
     "EventLogSuite",
+    "KeyWrapperSuite",
+    "KeysSuite",
     "LeasesSuite",
     "NothingLog",
     "SnapshotsSuite",

@@ -9,6 +9,7 @@ from typing import Any
 from ..clock import Clock, SystemClock
 from ..ports import (
     Announce,
+    At,
     Deliveries,
     Delivery,
     DraftPiece,
@@ -26,7 +27,7 @@ from ..ports import (
 
 
 class NothingLog:
-    """All seven ports, which do nothing: no method raises, every stream ends at once."""
+    """All eight ports, which do nothing: no method raises, every stream ends at once."""
 
     def __init__(self, namespace: str = "default", *, clock: Clock | None = None, shards: int = 2) -> None:
         self.namespace = namespace
@@ -38,6 +39,7 @@ class NothingLog:
         self.drafts = _NoDrafts()
         self.artifacts = _NoArtifacts()
         self.snapshots = _NoSnapshots()
+        self.keys = _NoKeys()
 
 
 async def _none() -> AsyncIterator[Any]:
@@ -172,7 +174,7 @@ class _NoArtifacts:
 
 
 class _NoFamilyArtifacts:
-    async def put(self, data: bytes) -> str:
+    async def put(self, data: bytes, digest: str = "") -> str:
         return ""
 
     async def get(self, digest: str) -> bytes:
@@ -188,3 +190,20 @@ class _NoSnapshots:
 
     async def purge(self, run: str) -> None:
         pass
+
+
+class _NoKeys:
+    async def in_use(self) -> bool:
+        return False
+
+    async def get(self, name: str) -> tuple[int, bytes] | None:
+        return None
+
+    async def put(self, name: str, data: bytes, expected: At) -> int:
+        return 0
+
+    async def tidy(self, name: str) -> None:
+        pass
+
+    def all(self) -> AsyncIterator[tuple[str, int, bytes]]:
+        return _none()

@@ -37,6 +37,7 @@ from .ports import (
     FaultyArtifacts,
     FaultyDrafts,
     FaultyEvents,
+    FaultyKeys,
     FaultyLeases,
     FaultySnapshots,
     FaultyTimers,
@@ -82,6 +83,7 @@ class FaultyLog:
         self.drafts = FaultyDrafts(inner, self._core)
         self.artifacts = FaultyArtifacts(inner, self._core)
         self.snapshots = FaultySnapshots(inner, self._core)
+        self.keys = FaultyKeys(inner, self._core)
 
     @property
     def operations(self) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""The seven ports, each method an operation that may have a fault."""
+"""The eight ports, each method an operation that may have a fault."""
 
 # ruff: noqa: D102 - the methods are documented at the ports.
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from ..ports import (
     Announce,
+    At,
     Deliveries,
     Delivery,
     DraftPiece,
@@ -261,8 +262,8 @@ class FaultyFamilyArtifacts:
     def __init__(self, inner: FamilyArtifacts, core: Core) -> None:
         self._inner, self._core = inner, core
 
-    async def put(self, data: bytes) -> str:
-        return await self._core.call("artifacts.put", lambda: self._inner.put(data))
+    async def put(self, data: bytes, digest: str = "") -> str:
+        return await self._core.call("artifacts.put", lambda: self._inner.put(data, digest))
 
     async def get(self, digest: str) -> bytes:
         return await self._core.call("artifacts.get", lambda: self._inner.get(digest))
@@ -282,3 +283,25 @@ class FaultySnapshots:
 
     async def purge(self, run: str) -> None:
         await self._core.call("snapshots.purge", lambda: self._inner.purge(run))
+
+
+class FaultyKeys:
+    """`Keys` with faults."""
+
+    def __init__(self, inner: Log, core: Core) -> None:
+        self._inner, self._core = inner.keys, core
+
+    async def in_use(self) -> bool:
+        return await self._core.call("keys.in_use", self._inner.in_use)
+
+    async def get(self, name: str) -> tuple[int, bytes] | None:
+        return await self._core.call("keys.get", lambda: self._inner.get(name))
+
+    async def put(self, name: str, data: bytes, expected: At) -> int:
+        return await self._core.call("keys.put", lambda: self._inner.put(name, data, expected))
+
+    async def tidy(self, name: str) -> None:
+        await self._core.call("keys.tidy", lambda: self._inner.tidy(name))
+
+    def all(self) -> AsyncIterator[tuple[str, int, bytes]]:
+        return FaultyStream(self._core, "keys.all", self._inner.all())

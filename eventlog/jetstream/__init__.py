@@ -1,4 +1,4 @@
-"""The log on NATS JetStream: `JetStreamLog` provides all seven ports over one connection."""
+"""The log on NATS JetStream: `JetStreamLog` provides all eight ports over one connection."""
 
 from .log import JetStreamLog
 

@@ -3,8 +3,8 @@
 A shard is one stream, because an atomic batch must be within one: commits (`run.<root>.<run>`, `lane.<id>`, `key.<id>`,
 `breaker.<id>`, `slots.<id>`, `sched.<id>`), wake-ups (`wake.<agent>.<run>`), the schedules of timers
 (`timer.<run>.<id>`) and the wake-ups that they become (`due.<agent>.<run>`), all below `fl.<namespace>.<shard>`.
-Commits of runs are republished on `live.fl...` for followers. Leases and drafts are in memory streams, artifacts and
-snapshots in separate file streams.
+Commits of runs are republished on `live.fl...` for followers. Leases and drafts are in memory streams, artifacts,
+snapshots and wrapped keys in separate file streams.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Layout:
         self.drafts = f"FL_{namespace}_drafts"
         self.artifacts = f"FL_{namespace}_artifacts"
         self.snapshots = f"FL_{namespace}{SNAPSHOTS_SUFFIX}"
+        self.keys = f"FL_{namespace}_keys"
         self.died = f"died.{namespace}".encode()
         self.gone = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{self.leases}.*".encode()
         self.subject = lru_cache(maxsize=16_384)(self._subject)
@@ -206,6 +207,10 @@ class Layout:
         """Return the subject that matches all chunks of a run's snapshots."""
         return f"snapshot.{self.namespace}.{check_name('the run', run)}.>".encode()
 
+    def key(self, name: str) -> bytes:
+        """Return the subject of the wrapped keys of an owner; `*` for those of all."""
+        return f"sealkey.{self.namespace}.{name if name == '*' else check_name('the key', name)}".encode()
+
     # ---- configurations, as the API of JetStream takes them
 
     def shard_config(self, shard: int, shards: int, replicas: int) -> dict[str, Any]:
@@ -233,6 +238,10 @@ class Layout:
     def snapshots_config(self, replicas: int) -> dict[str, Any]:
         """Return the configuration of the snapshots' stream, with the replicas of the log, to be as available."""
         return _bytes_config(self.snapshots, f"snapshot.{self.namespace}.>", replicas)
+
+    def keys_config(self, replicas: int) -> dict[str, Any]:
+        """Return the configuration of the stream of wrapped keys, with the replicas of the log."""
+        return _bytes_config(self.keys, f"sealkey.{self.namespace}.>", replicas)
 
     def leases_config(self, replicas: int) -> dict[str, Any]:
         """Return the configuration of the leases' stream: the last message of each lease, with a time to live."""

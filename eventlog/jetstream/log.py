@@ -1,4 +1,4 @@
-"""A namespace of a log on NATS JetStream, with its seven ports."""
+"""A namespace of a log on NATS JetStream, with its eight ports."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .artifacts import JetStreamArtifacts
 from .audit import audit
 from .drafts import JetStreamDrafts
 from .events import JetStreamEvents
+from .keys import JetStreamKeys
 from .known_losses import accept
 from .layout import Layout
 from .leases import JetStreamLeases
@@ -49,6 +50,7 @@ class JetStreamLog:
         self.drafts = JetStreamDrafts(wire, layout)
         self.artifacts = JetStreamArtifacts(wire, layout)
         self.snapshots = JetStreamSnapshots(wire, layout)
+        self.keys = JetStreamKeys(wire, layout, keeper)
 
     @property
     def url(self) -> str:

@@ -223,6 +223,10 @@ class Namespace:
                 ) from refused
             raise
 
+    async def make_keys(self) -> None:
+        """Create the stream of wrapped keys, which only a namespace with sealed values has. Raises `LogUnavailable`."""
+        await self._ensure(self._layout.keys_config(self._replicas))
+
     async def _make_volatile(self) -> None:
         """Create the memory streams, which a single server forgets when it restarts."""
         await asyncio.gather(

@@ -65,6 +65,7 @@ def _reads(layout: Layout, shards: int) -> list[str]:
         *(f"{_API}.STREAM.INFO.{stream}" for stream in streams),
         *(f"{_API}.DIRECT.GET.{stream}" for stream in streams),
         *(f"{_API}.DIRECT.GET.{stream}.>" for stream in streams),
+        *(f"{_API}.{request}.{layout.keys}" for request in ("STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET")),
         layout.drafts_mark.decode(),
         f"alive.{layout.namespace}.*",
     ]
@@ -77,6 +78,8 @@ def _writes(layout: Layout, shards: int) -> list[str]:
         f"fl.{layout.namespace}.>",
         f"live.fl.{layout.namespace}.*.over.>",
         layout.all_artifacts.decode(),
+        f"sealkey.{layout.namespace}.*",
+        *(f"{_API}.STREAM.{request}.{layout.keys}" for request in ("CREATE", "MSG.DELETE")),
         *(f"{_API}.STREAM.PURGE.{stream}" for stream in _shards(layout, shards)),
     ]
 

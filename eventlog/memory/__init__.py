@@ -1,4 +1,4 @@
-"""The reference log: all seven ports over plain dictionaries, in one process.
+"""The reference log: all eight ports over plain dictionaries, in one process.
 
 It defines the meaning of the ports, and is small enough to be read in one sitting. Nothing runs in the background:
 consumers that wait in `pull` find timers that are due and wake-ups whose time for a heartbeat is over. Time comes only
@@ -13,6 +13,7 @@ from ..clock import Clock, SystemClock
 from .artifacts import MemoryArtifacts
 from .drafts import MemoryDrafts
 from .events import MemoryEvents
+from .keys import MemoryKeys
 from .leases import MemoryLeases
 from .positions import Positions
 from .snapshots import MemorySnapshots
@@ -45,6 +46,7 @@ class MemoryLog:
         self.drafts = MemoryDrafts(self.clock)
         self.artifacts = MemoryArtifacts()
         self.snapshots = MemorySnapshots()
+        self.keys = MemoryKeys()
 
     def disconnect(self, worker: str) -> None:
         """Simulate the end of a worker's connection: `leases.deaths()` reports its leases, and they end."""

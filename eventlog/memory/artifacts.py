@@ -36,10 +36,10 @@ class MemoryFamilyArtifacts:
     def __init__(self, families: dict[str, dict[str, bytes]], root: str) -> None:
         self._families, self._root = families, root
 
-    async def put(self, data: bytes) -> str:
+    async def put(self, data: bytes, digest: str = "") -> str:
         """Store the bytes and return their digest."""
         await checkpoint()
-        digest = digest_of_bytes(data)
+        digest = digest or digest_of_bytes(data)
         self._families.setdefault(self._root, {})[digest] = bytes(data)
         return digest
 

@@ -9,6 +9,7 @@ from foldlog.eventlog.conformance import (
     ArtifactsSuite,
     DraftsSuite,
     EventLogSuite,
+    KeysSuite,
     LeasesSuite,
     SnapshotsSuite,
     Suite,
@@ -69,4 +70,8 @@ class TestArtifacts(OnFaulty, ArtifactsSuite):
 
 
 class TestSnapshots(OnFaulty, SnapshotsSuite):
+    pass
+
+
+class TestKeys(OnFaulty, KeysSuite):
     pass

@@ -9,6 +9,7 @@ from foldlog.eventlog.conformance import (
     ArtifactsSuite,
     DraftsSuite,
     EventLogSuite,
+    KeysSuite,
     LeasesSuite,
     SnapshotsSuite,
     Suite,
@@ -88,4 +89,8 @@ class TestArtifacts(OnJetStream, ArtifactsSuite):
 
 
 class TestSnapshots(OnJetStream, SnapshotsSuite):
+    pass
+
+
+class TestKeys(OnJetStream, KeysSuite):
     pass

@@ -9,6 +9,7 @@ from foldlog.eventlog.conformance import (
     ArtifactsSuite,
     DraftsSuite,
     EventLogSuite,
+    KeysSuite,
     LeasesSuite,
     SnapshotsSuite,
     Suite,
@@ -64,4 +65,8 @@ class TestArtifacts(OnMemory, ArtifactsSuite):
 
 
 class TestSnapshots(OnMemory, SnapshotsSuite):
+    pass
+
+
+class TestKeys(OnMemory, KeysSuite):
     pass

@@ -11,6 +11,7 @@ SUITES = [
     conformance.ArtifactsSuite,
     conformance.DraftsSuite,
     conformance.EventLogSuite,
+    conformance.KeysSuite,
     conformance.LeasesSuite,
     conformance.SnapshotsSuite,
     conformance.TimersSuite,

@@ -67,7 +67,7 @@ class CountingArtifacts:
         self.inner = MemoryLog().artifacts.of("run-1")
         self.calls: list[str] = []
 
-    async def put(self, data: bytes) -> str:
+    async def put(self, data: bytes, digest: str = "") -> str:
         self.calls.append("put")
         return await self.inner.put(data)
 
