@@ -26,7 +26,7 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     `revoked`: the run ended before a decision. `edited_arguments` are those of the decision, if it changed them.
     `tokens` counts the resume tokens that were issued for it and not revoked, including expired ones. `postcondition`
     is the report on a call that could not be verified, `evidence` the artifacts it refers to. `aside`: the arguments
-    are omitted because they are too large for the list; the state of the run has them.
+    are omitted because they are sealed, or too large for the list; the state of the run has them.
     """
 
     approval_id: str
@@ -90,7 +90,9 @@ class Approvals:
 def _evolve(approvals: tuple[ApprovalRow, ...], event: Event, recorded: Recorded) -> tuple[ApprovalRow, ...]:
     outline = outline_of(event)
     if isinstance(outline, ApprovalRequested):
-        return *approvals, _requested(outline, recorded, aside=outline is not event)
+        return *approvals, _requested(
+            outline, recorded, aside=outline is not event or event.sealed is not None
+        )
     if isinstance(event, ApprovalResolved):
         changes = {
             "decision": event.decision,

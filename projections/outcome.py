@@ -76,7 +76,7 @@ class Outcome(msgspec.Struct):
     text: str = ""
     called: bool = False
     aside: bool = False
-    """True if an event was offloaded, so that the output may be incomplete."""
+    """True if an event was offloaded or is sealed, so that the output and the error may be incomplete."""
 
 
 def fold_stored(outcome: Outcome, stored: Stored) -> None:
@@ -96,6 +96,7 @@ def fold_stored(outcome: Outcome, stored: Stored) -> None:
 def _apply(outcome: Outcome, event: Relevant) -> None:  # noqa: C901, PLR0912 - one case each
     if event.agent_path:  # forwarded from an inner agent
         return
+    outcome.aside = outcome.aside or event.sealed is not None
     match event:
         case Offloaded():
             outcome.aside = True

@@ -38,6 +38,7 @@ from ..eventlog.events import (
     Usage,
 )
 from ..eventlog.offload import outline_of
+from ..eventlog.sealing.keyring import user_in
 from .money import plus_cost
 from .operating.waits import RunWaits, fold_waits
 from .projection import Value
@@ -51,6 +52,8 @@ WORKER = "worker"
 """The value of `waiting_for` if no worker so far was able to drive the run."""
 
 
+SEALED = "(sealed)"
+"""The input of a run whose content is sealed: lists hold no words of such a run."""
 INPUT_MAX = 200
 """Maximum length of an input in the list, in characters."""
 
@@ -263,7 +266,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return replace(
                 row,
                 kind=event.kind,
-                input=event.input.strip().partition("\n")[0][:INPUT_MAX],
+                input=SEALED if event.sealed else event.input.strip().partition("\n")[0][:INPUT_MAX],
                 session=event.session,
                 lane=event.lane,
                 user=_user(event),
@@ -343,12 +346,7 @@ def _user(event: Submitted) -> str | None:
     """
     if event.parent is not None or event.fork is not None:
         return None
-    if event.user is not None:
-        return event.user
-    found: object = event.metadata
-    for key in ("memory", "scope", "user_id"):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, str) else None
+    return user_in(event)
 
 
 def _on_status(row: RunRow, event: Status) -> RunRow:

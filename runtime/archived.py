@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..eventlog.commits import gone
 from ..eventlog.names import run_subject
 from ..eventlog.ports import Log, Subject
+from ..eventlog.sealing.log import SealedLog
 from .burying.family import Tombstone, tombstone_of
 from .ports.archives import StoredRuns, archive_at
 
@@ -67,9 +68,9 @@ async def opened_copy(namespace: Namespace, tombstone: Tombstone, run: str) -> A
     found, log = await read_copy(tombstone, run), namespace.log
     copy = MemoryLog(log.namespace, clock=log.clock, shards=tombstone.recorded.subject.shard + 1)
     copy.events.adopt(found.stored)
-    for data in found.artifacts.values():
-        await copy.artifacts.of(tombstone.recorded.commit.root).put(data)
-    return ArchivedNamespace(namespace, copy)
+    for digest, data in found.artifacts.items():
+        await copy.artifacts.of(tombstone.recorded.commit.root).put(data, digest)
+    return ArchivedNamespace(namespace, log.over(copy) if isinstance(log, SealedLog) else copy)
 
 
 async def read_copy(tombstone: Tombstone, run: str) -> StoredRuns:

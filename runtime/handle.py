@@ -228,7 +228,8 @@ class RunHandle(Generic[OutputT]):
             subject = await self._located()
             await self._runtime.watch(self.run_id, _until_over(self._runtime.log, subject, outcome))
             if outcome.aside:
-                outcome.output = (await self.state()).output
+                state = await self.state()
+                outcome.output, outcome.error = state.output, state.error
         return self._as_result(outcome)
 
     def _as_result(self, outcome: Outcome) -> RunResult[OutputT]:

@@ -36,6 +36,8 @@ from ..eventlog.names import (
     shard_of,
 )
 from ..eventlog.ports import Log, Subject
+from ..eventlog.sealing.log import begin_family
+from ..eventlog.sealing.wrapping import KeyWrapper
 from ..projections.history import History
 from ..projections.run_state import RunState
 from .agents import budget_check, capabilities
@@ -120,7 +122,7 @@ class Runtime(Generic[DepsT_co]):
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(
+    async def open(  # noqa: PLR0913 - the options
         cls,
         url: str | None = None,
         *,
@@ -131,13 +133,15 @@ class Runtime(Generic[DepsT_co]):
         executors: Mapping[str, Executor] | None = None,
         policy: Mapping[str, Any] | None = None,
         limits: Mapping[str, int] | None = None,
+        seal: KeyWrapper | None = None,
     ) -> AsyncIterator[Runtime[OpenedT]]:
         """Connect to the log at `url`: `nats://...`, `memory://`, or (None) `NATS_URL`, else the project's own server.
 
         Leaving stops driving and releases claims; it cancels nothing. `log` is a log that is already open, `lease_s`
         the time that this process' claims hold without a heartbeat (default `FOLDLOG_LEASE_S` or 10). `policy` is the
         table of rules for all runs that are started here, `limits` says how many calls run at once in the namespace
-        (default: `[policy]` and `[limits]` of the project's configuration).
+        (default: `[policy]` and `[limits]` of the project's configuration). With `seal` the content of runs is sealed,
+        under keys that it wraps (default: `FOLDLOG_SEAL`, or `[seal]` of the project's configuration).
         Raises `ConfigError`, `LogUnavailable`.
         """
         check_name("the namespace", namespace)
@@ -149,7 +153,7 @@ class Runtime(Generic[DepsT_co]):
             unique = (log.clock if log is not None else SystemClock()).new_id()[-6:]
             worker = f"{socket.gethostname().replace('.', '-')}-{os.getpid()}-{unique}"
             opened = await stack.enter_async_context(
-                open_log(url, namespace, name=worker, lease_s=hold_s, given=log)
+                open_log(url, namespace, name=worker, lease_s=hold_s, given=log, seal=seal)
             )
             host = Host(
                 log=opened,
@@ -321,6 +325,7 @@ class Runtime(Generic[DepsT_co]):
         if place.stored:
             await check_there(self.log, place)
         if given is not None:
+            await begin_family(self.log, subject.root, submitted)
             await given.store(self.log, subject.root)
         await self._be_present(chosen)
         is_new = not place.stored and await chosen.submit(subject, place.submitted, agent)
@@ -459,6 +464,7 @@ class Runtime(Generic[DepsT_co]):
             await check_there(self.log, place)
         shared = opening(origin, options, submitted, subject.id, now)
         artifacts = archive.artifacts if archive is not None else None
+        await begin_family(self.log, subject.root, submitted)
         if content is not None:
             await content.store(self.log, subject.root)
         lease_s = self._host.lease_s

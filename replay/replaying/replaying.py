@@ -179,8 +179,8 @@ def check_artifacts(trace: Trace) -> None:
 
 
 def as_decided(stored: Event, read: Event) -> Event:
-    """Return a stored event as it was decided, with the large values that the event as read has."""
-    if not isinstance(
+    """Return a stored event as it was decided, with the large values, or the content, that the event as read has."""
+    if stored.sealed is None and not isinstance(
         stored,
         (
             MemoryHydrated,

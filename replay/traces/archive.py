@@ -27,8 +27,10 @@ from ...eventlog.errors import (
 )
 from ...eventlog.events import ApprovalRequested, Event, Memoized, Submitted, ToolResult, Unknown, is_terminal
 from ...eventlog.names import SHARDS_MAX, parse_subject_token, shard_of, subject_token
-from ...eventlog.offload import has_references, references, restore
+from ...eventlog.offload import has_references, references, restore, restore_what_opens
 from ...eventlog.ports import At, CommitWrite, Log, Selector, Shard, Stored, Subject
+from ...eventlog.sealing.cipher import is_sealed
+from ...eventlog.sealing.log import as_stored
 from ...projections.content_files import files_in
 from ...runtime.core import offloading
 from ...runtime.journal.keys import check_keys, restore_keys
@@ -84,10 +86,10 @@ class Archive(msgspec.Struct, frozen=True):
         for stored in self.stored:
             if stored.subject.root == root:
                 for event in as_read(chain.verify(stored)):
-                    yield _at_once(self._restored_event(event)) if self.artifacts else event
+                    yield _at_once(self._restored_event(event)) if self.artifacts or event.sealed else event
 
     def _restored(self, trace: Trace) -> Trace:
-        if not self.artifacts:
+        if not self.artifacts and not any(event.sealed for event in trace.events):
             return trace
         events = [_at_once(self._restored_event(event)) for event in trace.events]
         return msgspec.structs.replace(trace, events=tuple(events))
@@ -170,19 +172,22 @@ async def export(log: Log, run: str | None = None, *, artifacts: bool = False) -
     """
     written: set[str] = set()
     async for recorded, stored in _verified(log, run):
-        artifacts_here = log.artifacts.of(recorded.subject.root)
+        artifacts_here, kept = (
+            log.artifacts.of(recorded.subject.root),
+            as_stored(log).of(recorded.subject.root),
+        )
         for digest in references(recorded.commit.events) if artifacts else ():
             if digest not in written:
                 written.add(digest)
                 yield _artifact_line(digest, await _artifact(log, digest, recorded))
         events = recorded.commit.events
         if artifacts and has_references(events):  # a list of parts may be a large value
-            events = tuple(await restore(events, artifacts_here))
+            events = tuple(await restore_what_opens(events, artifacts_here))
         for digest in named(events) if artifacts else ():
             if digest not in written:
                 written.add(digest)
                 with contextlib.suppress(KeyError):
-                    yield _artifact_line(digest, await artifacts_here.get(digest))
+                    yield _artifact_line(digest, await kept.get(digest))
         yield _commit_line(stored)
 
 
@@ -202,7 +207,7 @@ async def _selectors(log: Log, run: str | None) -> list[Selector]:
 
 async def _artifact(log: Log, digest: str, recorded: Recorded) -> bytes:
     try:
-        return await log.artifacts.of(recorded.subject.root).get(digest)
+        return await as_stored(log).of(recorded.subject.root).get(digest)
     except KeyError:
         raise LogCorrupted(
             recorded.commit.run, recorded.commit.rev, f"the artifact {digest} that it refers to is missing"
@@ -280,7 +285,7 @@ def _content(number: int, line: _Line) -> bytes:
         content = base64.b64decode(line.base64, validate=True)
     except ValueError as error:
         raise ArchiveInvalid(number, "base64", str(error)) from error
-    if digest_of_bytes(content) != line.artifact:
+    if digest_of_bytes(content) != line.artifact and not is_sealed(content):
         reason = f"the bytes of artifact {line.artifact} do not match its digest"
         raise ArchiveCorrupted(number, "base64", "", 0, reason)
     return content
@@ -319,7 +324,7 @@ async def check_log(log: Log, run: str | None = None) -> Checked:
         tally.add(recorded)
         for digest in references(recorded.commit.events):
             try:
-                await log.artifacts.of(recorded.subject.root).get(digest)
+                await as_stored(log).of(recorded.subject.root).get(digest)
             except KeyError:
                 continue
             there.add(digest)
@@ -457,22 +462,23 @@ async def _store_artifacts(archive: Archive, log: Log) -> None:
     owned: dict[str, dict[str, bytes]] = {stored.subject.root: {} for stored in archive.stored}
     for stored in archive.stored:
         artifacts, root = log.artifacts.of(stored.subject.root), stored.subject.root
+        kept = as_stored(log).of(root)
         events = decode(stored.data).events
         for digest in references(events):
-            owned[root][digest] = archive.artifacts.get(digest) or await log.artifacts.find(digest)
-            await artifacts.put(owned[root][digest])
-        for event in await restore(events, artifacts):
+            owned[root][digest] = archive.artifacts.get(digest) or await as_stored(log).find(digest)
+            await kept.put(owned[root][digest], digest)
+        for event in await restore_what_opens(events, artifacts):
             found = {
                 digest: archive.artifacts[digest] for digest in named([event]) if digest in archive.artifacts
             }
             owned[root].update(found)
             await offloading.store(event, artifacts)  # where the retrieval tools of models find it
-            for data in found.values():
-                await artifacts.put(data)
+            for digest, data in found.items():
+                await kept.put(data, digest)
     known = {digest for digests in owned.values() for digest in digests}
     for digest, data in archive.artifacts.items():
         for root in owned if digest not in known else ():
-            await log.artifacts.of(root).put(data)
+            await as_stored(log).of(root).put(data, digest)
 
 
 async def _append(log: Log, write: CommitWrite) -> int:
@@ -499,7 +505,7 @@ class _Held:
     def __init__(self, data: dict[str, bytes]) -> None:
         self._data = data
 
-    async def put(self, data: bytes) -> str:
+    async def put(self, data: bytes, digest: str = "") -> str:
         raise NotImplementedError
 
     async def get(self, digest: str) -> bytes:

@@ -203,8 +203,8 @@ class _VeiledArtifacts:
     def __init__(self, veil: Veil, artifacts: FamilyArtifacts) -> None:
         self._veil, self._artifacts = veil, artifacts
 
-    async def put(self, data: bytes) -> str:
-        return await self._artifacts.put(self._veil.hide_bytes(data))
+    async def put(self, data: bytes, digest: str = "") -> str:
+        return await self._artifacts.put(self._veil.hide_bytes(data), digest)
 
     async def get(self, digest: str) -> bytes:
         return await self._artifacts.get(digest)

@@ -12,7 +12,7 @@ from ...eventlog.commits import decode
 from ...eventlog.errors import FoldlogError, LogCorrupted, RunNotFound
 from ...eventlog.events import MemoryHydrated
 from ...eventlog.names import run_subject
-from ...eventlog.offload import restore
+from ...eventlog.offload import restore_what_opens
 from ...eventlog.ports import Log
 from ...projections.projector import RunFilters, RunIndex
 from ...projections.run_list import RunRow
@@ -117,7 +117,7 @@ async def recalled_by(log: Log, row: RunRow) -> frozenset[str]:
     async for stored in log.events.read(subject):
         if b'"memory_hydrated"' not in stored.data:
             continue
-        for event in await restore(decode(stored.data).events, log.artifacts.of(row.root_id)):
+        for event in await restore_what_opens(decode(stored.data).events, log.artifacts.of(row.root_id)):
             if isinstance(event, MemoryHydrated) and isinstance(event.messages, Sequence):
                 found.update(str(message.get("content", "")) for message in event.messages)
     return frozenset(found - {""})

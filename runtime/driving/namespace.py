@@ -12,12 +12,9 @@ from ..agents.config import AgentConfig, asks_for_approvals, shared_policy
 from ..agents.native_tools import denied
 from ..core.limits import check_limits
 from ..core.policy import joined
-from ..ports.plugins import installed, made
+from ..ports.plugins import PROJECT, installed, made
 from ..ports.runnable import Runnable
 from ..shared.approved_calls import ApprovedCalls
-
-PROJECT = "foldlog.project"
-"""The entry points that read tables of the project's configuration by their name."""
 
 
 def project_limits(given: Mapping[str, int] | None) -> dict[str, int]:

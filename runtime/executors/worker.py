@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
-from ...eventlog.errors import LogCorrupted, LogUnavailable, RunGone
+from ...eventlog.errors import KeyErased, KeyMissing, LogCorrupted, LogUnavailable, RunGone
 from ...eventlog.names import run_subject
 from ...eventlog.ports import Delivery, Lease, Log, Wakeup
 from ...projections.run_state import RunState
@@ -38,7 +38,7 @@ from ..core.turn import Turn
 from ..driving.driver import Driver
 from ..driving.heartbeat import LeaseKeeper
 from ..driving.host import Ending, Host
-from ..journal.cancel import see_cancel_through
+from ..journal.cancel import cancel_family, see_cancel_through
 from ..journal.family import family_of, ready_below, set_timers_below, waiting_below
 from ..journal.journal import Journal
 from ..journal.lanes import at_head_of_lane
@@ -220,7 +220,7 @@ class Worker:
             try:
                 woken = journal
                 journal, settlement = await self._loaded(journal, delivery, short=new)
-            except LogCorrupted as error:
+            except (LogCorrupted, KeyMissing) as error:
                 logger.warning("left to another worker: %s", error)
                 return "nak", CORRUPT_DELAY_S
             if settlement is not None:
@@ -412,9 +412,17 @@ def _is_due(state: RunState, timer_id: str) -> bool:
 
 
 async def _or_buried(log: Log, wakeup: Wakeup, judging: Awaitable[Settlement]) -> Settlement:
-    """Return the settlement; the wake-up of a run that turns out to be buried is for the rest of its burial (W49)."""
+    """Return the settlement; the wake-up of a run that turns out to be buried is for the rest of its burial (W49).
+
+    A run whose key was erased cannot go on, and is cancelled (W58).
+    """
     try:
         return await judging
+    except KeyErased as erased:
+        root = run_subject(wakeup.shard, wakeup.root, wakeup.root)
+        if await cancel_family(log, root, "the key of its content was erased", erased.by) == "cancelled":
+            logger.warning("run %s was open, and is cancelled: %s", wakeup.root, erased)
+        return "ack", 0.0
     except RunGone:
         from ..burying.bury import see_burial_through
 

@@ -18,6 +18,7 @@ from ...eventlog.offload import restore
 from ...eventlog.parts import Part
 from ...eventlog.ports import Artifacts, FamilyArtifacts, Log, Selector, Stored, Subject
 from ...eventlog.ports import Family as FamilyOf
+from ...eventlog.sealing.log import over
 from ...projections.fold import apply
 from ...projections.messages import canonical_json, sha256_hex
 from ...projections.run_state import RunState
@@ -98,7 +99,8 @@ async def read_archived(archive: StoredRuns, run: str, at: int, log: Log) -> Ori
             if stored.subject.root in roots:
                 yield stored
 
-    return await _origin(commits(), _Held(archive.artifacts, log.artifacts), run, at)
+    held = over(_Held(archive.artifacts, log.artifacts), log, next(iter(roots)))
+    return await _origin(commits(), held, run, at)
 
 
 class _Held:
@@ -107,7 +109,7 @@ class _Held:
     def __init__(self, held: Mapping[str, bytes], rest: Artifacts) -> None:
         self._held, self._rest = held, rest
 
-    async def put(self, data: bytes) -> str:
+    async def put(self, data: bytes, digest: str = "") -> str:
         raise NotImplementedError
 
     async def get(self, digest: str) -> bytes:

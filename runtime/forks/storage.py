@@ -28,6 +28,8 @@ from ...eventlog.events import (
 from ...eventlog.names import run_subject
 from ...eventlog.offload import outline_of, put_aside, spill
 from ...eventlog.ports import NEW, CommitWrite, FamilyArtifacts, Log, Subject, Timer, TimerWrite, Wakeup
+from ...eventlog.sealing.cipher import is_sealed
+from ...eventlog.sealing.log import SealedFamily
 from ...projections.content_files import files_in
 from ..core import offloading
 from ..journal.journal import DECISIONS_MAX, EVENTS_BYTES_MAX
@@ -88,7 +90,16 @@ async def _bring(log: Log, own: FamilyArtifacts, opening: Opening, held: Mapping
         await offloading.store(event, own)
         for digest in dict.fromkeys(_named(event)):
             with contextlib.suppress(KeyError):
-                await own.put(held[digest] if digest in held else await log.artifacts.find(digest))
+                await own.put(
+                    await _held(held[digest], digest, own)
+                    if digest in held
+                    else await log.artifacts.find(digest)
+                )
+
+
+async def _held(data: bytes, digest: str, own: FamilyArtifacts) -> bytes:
+    """Return an artifact of an archive, opened if it is sealed."""
+    return await own.opened(data, digest) if isinstance(own, SealedFamily) and is_sealed(data) else data
 
 
 def _named(event: StoredEvent) -> Iterator[str]:

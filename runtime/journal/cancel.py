@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Sequence
 
 from ...eventlog.commits import Chain
-from ...eventlog.errors import AppendUnsure, Conflict, LogUnavailable, RunNotFound
+from ...eventlog.errors import AppendUnsure, Conflict, KeyErased, LogUnavailable, RunNotFound
 from ...eventlog.events import Actor
 from ...eventlog.ports import Log, Subject, Wakeup, WakeWrite, Write
 from ..core.commands import Claim
@@ -32,15 +32,24 @@ async def cancel_family(log: Log, subject: Subject, reason: str, by: str | Actor
     family that fits into a batch and does not change meanwhile is cancelled by that one append. Any other is fenced
     first, by one append to the run itself, after which no executor goes on with it; then the runs below are cancelled,
     children before their parents, and the run last. If the canceller dies in between, the next worker that is woken
-    for the run completes the cancel. Raises `RunNotFound`, `ConfigError`, `LogUnavailable`.
+    for the run completes the cancel. A run whose key was erased is cancelled like any other.
+    Raises `RunNotFound`, `ConfigError`, `LogUnavailable`.
     """
     check_text("the reason of a cancel", reason)
-    actor = actor_of(by)
+    try:
+        return await _cancel_family(log, subject, reason, actor_of(by))
+    except KeyErased:
+        return await _cancel_family(log, subject, reason, actor_of(by), outside=True)
+
+
+async def _cancel_family(
+    log: Log, subject: Subject, reason: str, actor: Actor, *, outside: bool = False
+) -> str:
     append, at_once = log.clock.new_id(), True
     for conflicts in range(DECISIONS_MAX):
         if conflicts > 1:  # reads may be stale: give the replica time to catch up
             await log.clock.sleep(STALE_READ_S)
-        named = await Journal(log, subject).relative(subject.id, at_once=True)
+        named = await Journal(log, subject, outside=outside).relative(subject.id, at_once=True)
         if not named.state.exists:
             raise RunNotFound(f"there is no run {subject.id!r} in namespace {log.namespace!r}")
         if named.state.terminal is not None:

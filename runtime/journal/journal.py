@@ -40,7 +40,14 @@ from ...eventlog.commits import (
     verified,
     verify,
 )
-from ...eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable, PayloadTooLarge
+from ...eventlog.errors import (
+    AppendUnsure,
+    Conflict,
+    KeyErased,
+    LogCorrupted,
+    LogUnavailable,
+    PayloadTooLarge,
+)
 from ...eventlog.events import (
     NOBODY,
     Actor,
@@ -70,6 +77,7 @@ from ...eventlog.ports import (
     Subject,
     Write,
 )
+from ...eventlog.sealing.log import SealedFamily, opened_bytes
 from ...projections.fold import fold_commit
 from ...projections.run_state import RunState
 from ...projections.snapshot import decode_state
@@ -101,8 +109,12 @@ class Journal:
     `state` is folded in place by turns that are about to be stored; after a conflict it is rebuilt from the log.
     """
 
-    def __init__(self, log: Log, subject: Subject, *, wait_for_log: bool = False) -> None:
+    def __init__(
+        self, log: Log, subject: Subject, *, wait_for_log: bool = False, outside: bool = False
+    ) -> None:
         self.log, self.subject = log, subject
+        self.outside = outside
+        """An erased key is no error: the state has what is readable without it, which is enough to end the run."""
         self.state = RunState(run=subject.id, root=subject.root)
         self.wait_for_log = wait_for_log
         """Executors wait through an outage, which delays runs but fails none; callers get `LogUnavailable`."""
@@ -146,8 +158,8 @@ class Journal:
     async def _from_snapshot(self) -> RunState | None:
         """Return the snapshot plus the commits after it; None if there is none, or the log contradicts it."""
         try:
-            data = await self.log.snapshots.get(self.subject.id)
-        except LogUnavailable:
+            data = await snapshot_of(self)
+        except (LogUnavailable, LogCorrupted):
             return None
         state = decode_state(data, self.subject) if data is not None else None
         if state is None:
@@ -226,7 +238,7 @@ class Journal:
             fold_commit(state, recorded)
 
     async def _restored(self, recorded: Recorded) -> Recorded:
-        return await restored(recorded, self.log)
+        return await (outside_of if self.outside else restored)(recorded, self.log)
 
     async def _persist(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Await the attempt; if this journal waits for the log, repeat it until an outage is over."""
@@ -305,6 +317,8 @@ class Journal:
         self, events: Sequence[StoredEvent], *, epoch: int, at: float | None = None
     ) -> Writing:
         """Return the write as `write` does, with values offloaded if it would be too large for one commit."""
+        if isinstance(self._artifacts, SealedFamily):
+            events = await self._persist(functools.partial(spill, events, self._artifacts))
         writing = self.write(events, epoch=epoch, at=at)
         if len(writing.write.data) <= COMMIT_BYTES_MAX:
             return writing
@@ -318,7 +332,7 @@ class Journal:
         for event in events:
             if offloading.is_offloaded(event):
                 await self._persist(functools.partial(offloading.store, event, self._artifacts))
-        if not has_large(events):
+        if not has_large(events, self._artifacts):
             return events
         return await self._persist(lambda: spill(events, self._artifacts))
 
@@ -361,7 +375,9 @@ class Journal:
 
         Raises `LogUnavailable`.
         """
-        journal = Journal(self.log, run_subject(self.subject.shard, self.subject.root, run))
+        journal = Journal(
+            self.log, run_subject(self.subject.shard, self.subject.root, run), outside=self.outside
+        )
         for _ in range(REFUSALS_MAX):
             if (await journal.load()).exists or at_once:
                 return journal
@@ -474,6 +490,28 @@ async def restored(recorded: Recorded, log: Log) -> Recorded:
         return recorded
     commit = msgspec.structs.replace(commit, events=tuple(events))
     return Recorded(recorded.subject, recorded.position, commit, recorded.digest)
+
+
+async def snapshot_of(journal: Journal) -> bytes | None:
+    """Return the opened snapshot of the journal's run; none for one that is read from outside only."""
+    subject, log = journal.subject, journal.log
+    data = None if journal.outside else await log.snapshots.get(subject.id)
+    if data is None:
+        return None
+    return await opened_bytes(data, log.artifacts.of(subject.root), snapshot_place(subject))
+
+
+def snapshot_place(subject: Subject) -> str:
+    """Return the place for which the snapshot of a run is sealed."""
+    return f"snapshot of run {subject.id}"
+
+
+async def outside_of(recorded: Recorded, log: Log) -> Recorded:
+    """Return what `restored` returns; if the key was erased, the commit as it is, whose content is empty."""
+    try:
+        return await restored(recorded, log)
+    except KeyErased:
+        return recorded
 
 
 EVENTS_BYTES_MAX = COMMIT_BYTES_MAX - 2048

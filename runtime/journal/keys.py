@@ -16,6 +16,7 @@ from ...eventlog.commits import Head
 from ...eventlog.errors import AppendUnsure, Conflict, LogUnavailable, RunConflict, RunPurged
 from ...eventlog.events import KeyRecorded, StoredEvent, Submitted, Unknown
 from ...eventlog.names import check_name, key_subject, new_run_id, run_subject, shard_in, shard_of
+from ...eventlog.offload import restore, spill
 from ...eventlog.ports import Log, Subject
 from .journal import DECISIONS_MAX
 from .lanes import purged
@@ -75,9 +76,10 @@ async def take_key(log: Log, key: str, run: Subject, submitted: Submitted) -> Ru
             what = f"{key.partition(':')[2]!r} belongs to run {record.run}"
             refuse_other(record.agent_name, record.input_digest, submitted, record.run, what)
             found = run_subject(record.shard, record.run, record.run)
-            first = submitted if record.stored else msgspec.convert(record.submission, Submitted)
+            first = submitted if record.stored else await _submission(log, found, record)
             return RunPlace(found, first, key, head, record.stored)
-        event = _record(key, run, submitted, stored=False)
+        (kept,) = await spill([submitted], log.artifacts.of(run.root))
+        event = _record(key, run, kept, stored=False)
         with contextlib.suppress(Conflict):
             await log.events.append(register_write(log, subject, head, event))
     raise LogUnavailable(f"the idempotency key {key!r} cannot be recorded")
@@ -147,6 +149,12 @@ def _record(key: str, run: Subject, submitted: Submitted, *, stored: bool) -> Ke
         submission=None if stored else msgspec.to_builtins(submitted),
         stored=stored,
     )
+
+
+async def _submission(log: Log, run: Subject, record: KeyRecorded) -> Submitted:
+    kept = msgspec.convert(record.submission, Submitted)
+    (submitted,) = await restore([kept], log.artifacts.of(run.root), run=run.id, rev=1)
+    return submitted
 
 
 def _record_in(events: Sequence[StoredEvent | Unknown]) -> KeyRecorded | None:

@@ -14,8 +14,9 @@ import logging
 import os
 
 from ...eventlog.errors import ConfigError, FoldlogError
+from ...eventlog.sealing.log import sealed_bytes
 from ...projections.snapshot import encode_state
-from .journal import Journal
+from .journal import Journal, snapshot_place
 
 logger = logging.getLogger("foldlog.snapshots")
 
@@ -73,7 +74,9 @@ class SnapshotTaker:
         try:
             state = await fresh.load()
             if state.head.rev > fresh.snapshot_rev:
-                await log.snapshots.put(subject.id, encode_state(state))
+                data = encode_state(state)
+                sealed = await sealed_bytes(data, log.artifacts.of(subject.root), snapshot_place(subject))
+                await log.snapshots.put(subject.id, sealed)
         except FoldlogError as error:
             logger.info("run %s: no snapshot: %s", subject.id, error)
         except Exception:

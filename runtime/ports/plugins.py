@@ -10,6 +10,9 @@ from typing import Any
 
 from ...eventlog.errors import ConfigError, FoldlogError
 
+PROJECT = "foldlog.project"
+"""The entry points that read tables of the project's configuration by their name."""
+
 
 @functools.cache
 def installed(group: str) -> Mapping[str, EntryPoint]:

@@ -13,6 +13,8 @@ import json
 from hashlib import sha256
 from pathlib import Path
 
+from foldlog.eventlog.sealing import HeldKeys, SealedLog
+from foldlog.eventlog.sealing.keyring import exported
 from foldlog.replay import export, read_archive
 from foldlog.replay.canonical.observed import expectation
 
@@ -20,6 +22,8 @@ from tests.histories import registers
 from tests.replay.scenarios import SCENARIOS, World
 
 V1 = Path(__file__).parent / "v1"
+SEALED = V1 / "sealed" / "tools_and_progress.jsonl"
+SEAL_KEY = b"k" * 32
 
 
 async def history(name: str) -> tuple[bytes, bytes]:
@@ -30,11 +34,20 @@ async def history(name: str) -> tuple[bytes, bytes]:
     return runs, registers.registers(world.log)
 
 
+async def sealed_history() -> tuple[bytes, bytes]:
+    """A sealed history, and the keys that open it by `SEAL_KEY`."""
+    world = World()
+    world.log = log = SealedLog(world.log, HeldKeys((SEAL_KEY,), "the histories"))  # type: ignore[assignment]
+    await SCENARIOS["tools_and_progress"](world)
+    history = b"".join([line async for line in export(log, artifacts=True)])
+    return history, b"".join([exported(record) async for record in log.ring.records()])
+
+
 def _note(*paths: Path) -> None:
     """Add the sums by which a test sees that no file was edited."""
     with (V1 / "SHA256SUMS").open("a") as sums:
         for path in paths:
-            sums.write(f"{sha256(path.read_bytes()).hexdigest()}  {path.name}\n")
+            sums.write(f"{sha256(path.read_bytes()).hexdigest()}  {path.relative_to(V1).as_posix()}\n")
 
 
 def main() -> None:
@@ -48,6 +61,12 @@ def main() -> None:
         _write(path, runs, expectation(read_archive(runs)))
         if others:
             _write(path.with_suffix(".registers"), others, registers.expectation(others))
+    if not SEALED.exists():
+        SEALED.parent.mkdir(exist_ok=True)
+        data, keys = asyncio.run(sealed_history())
+        SEALED.write_bytes(data)
+        SEALED.with_suffix(".keys.jsonl").write_bytes(keys)
+        _note(SEALED, SEALED.with_suffix(".keys.jsonl"))
 
 
 def _write(path: Path, data: bytes, expected: object) -> None:

@@ -9,16 +9,29 @@ from typing import Any
 
 import pytest
 from foldlog.eventlog.commits import Chain, decode
-from foldlog.eventlog.events import ENGINE, OBSERVABLE
+from foldlog.eventlog.errors import KeyMissing
+from foldlog.eventlog.events import ENGINE, OBSERVABLE, Text
 from foldlog.eventlog.memory import MemoryLog
+from foldlog.eventlog.sealing import HeldKeys, SealedLog
+from foldlog.eventlog.sealing.keyring import imported
 from foldlog.projections.fold import fold_commit
 from foldlog.projections.run_state import RunState
 from foldlog.projections.snapshot import decode_state, encode_state
-from foldlog.replay import Archive, Watch, check_trace, export, import_archive, read_archive, replay
+from foldlog.replay import (
+    Archive,
+    Watch,
+    check_trace,
+    export,
+    import_archive,
+    load_trace,
+    read_archive,
+    replay,
+)
 from foldlog.replay.canonical.observed import expectation
 from foldlog.runtime.journal.journal import restored
 
 from tests.histories import registers
+from tests.histories.make import SEAL_KEY, SEALED
 from tests.replay.scenarios import SCENARIOS
 
 V1 = Path(__file__).parent / "v1"
@@ -156,5 +169,24 @@ def test_no_history_was_edited() -> None:
     """The sums of all files: a line is added with a file, and none is changed."""
     lines = (V1 / "SHA256SUMS").read_text().splitlines()
     sums = dict(reversed(line.split("  ")) for line in lines)
-    files = sorted(path for path in V1.iterdir() if path.name != "SHA256SUMS")
-    assert {path.name: sha256(path.read_bytes()).hexdigest() for path in files} == sums
+    files = sorted(path for path in V1.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
+    assert {path.relative_to(V1).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files} == sums
+
+
+async def test_a_sealed_history_is_read_and_replayed_with_its_keys_and_by_nobody_else() -> None:
+    history, log = read_archive(SEALED.read_bytes()), MemoryLog()
+    await import_archive(history, log)
+    there = SealedLog(log, HeldKeys((SEAL_KEY,), "the histories"))
+    (root,) = {stored.subject.root for stored in history.stored}
+    with pytest.raises(KeyMissing):
+        await load_trace(there, root)
+    await there.ring.add(imported(SEALED.with_suffix(".keys.jsonl").read_bytes()))
+    trace = await load_trace(there, root)
+    assert check_trace(trace, ended=True) == []
+    assert replay(trace).divergence is None
+    assert [event.text for event in trace.events if isinstance(event, Text)] == [
+        "Let me see.",
+        "Final answer",
+    ]
+    again = read_archive(b"".join([line async for line in export(there, artifacts=True)]))
+    assert [stored.data for stored in again.stored] == [stored.data for stored in history.stored]
