@@ -26,6 +26,7 @@ from .commands import (
     events,
     fork,
     jobs,
+    keys,
     knowledge,
     lines,
     log,
@@ -72,7 +73,7 @@ NO_COLOR and FORCE_COLOR; FOLDLOG_NAMESPACE, FOLDLOG_ROLE, FOLDLOG_HOME,
 FOLDLOG_CONFIG, FOLDLOG_SCRIPT_DIR, FOLDLOG_LEASE_S, FOLDLOG_SYNC,
 FOLDLOG_REPLICAS, FOLDLOG_COMPRESSION, FOLDLOG_KEEPER_IDLE_S,
 FOLDLOG_PROJECTIONS, FOLDLOG_KNOWLEDGE, FOLDLOG_MCP_TOKENS,
-FOLDLOG_PUBLIC_URL, FOLDLOG_BUILD, FOLDLOG_DEBUG (tracebacks)."""
+FOLDLOG_PUBLIC_URL, FOLDLOG_SEAL, FOLDLOG_BUILD, FOLDLOG_DEBUG (tracebacks)."""
 
 
 class Root(TyperGroup):
@@ -236,6 +237,7 @@ app.add_typer(policy.app, name="policy")
 app.add_typer(knowledge.app, name="knowledge")
 app.add_typer(log.app, name="log")
 app.add_typer(backup.app, name="backup")
+app.add_typer(keys.app, name="keys")
 app.add_typer(mcp.app, name="mcp")
 app.add_typer(lines.slots, name="slots")
 app.add_typer(lines.lanes, name="lanes")

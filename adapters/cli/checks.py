@@ -26,6 +26,8 @@ from .servers import address_of
 from .settings import Settings
 
 FREE_BYTES_MIN = 256 * 1024 * 1024
+FAULTS_MAX = 4
+"""The most faults of one kind that are listed."""
 RESTORE = (
     "restore a backup of the log, or continue without the lost data: foldlog events verify --all --accept-loss; what "
     "is left of a run that lacks commits is erased by foldlog runs delete RUN"
@@ -169,6 +171,9 @@ async def _server(settings: Settings, url: str, info: ServerInfo | None) -> Asyn
         try:
             async for check in _streams(wire, settings.namespace):
                 yield check
+            if await _stream(wire, Layout(settings.namespace).shard(0)) is not None:
+                async for check in _sealed(settings):
+                    yield check
         except FoldlogError as error:
             yield Check(name="streams", state="wrong", detail=_first(error), remedy=_rest(error))
     finally:
@@ -232,6 +237,43 @@ async def _losses(wire: Wire, layout: Layout, shards: int) -> AsyncIterator[Chec
         return
     for line in found.lines():
         yield Check(name="losses", state="wrong", detail=line, remedy=RESTORE)
+
+
+async def _sealed(settings: Settings) -> AsyncIterator[Check]:
+    """Check that each sealed run has its key, and that this process can unwrap all keys."""
+    from ...eventlog.sealing import SealedLog
+    from ...eventlog.sealing.keyring import owner_in_list
+    from ...projections.run_list import SEALED
+    from .opening import opened
+
+    async with opened(settings) as runtime:
+        log = runtime.log
+        if not isinstance(log, SealedLog):
+            return
+        records = {record.owner: record async for record in log.ring.records()}
+        failed: dict[str, str] = {}
+        for record in records.values():
+            try:
+                await log.ring.check(record)
+            except FoldlogError as error:
+                failed.setdefault(str(error), record.owner)
+        rows = await (await runtime.index()).runs(-1, children=False)
+    owners = {
+        owner_in_list(row.user, row.session, row.run_id)
+        for row in rows
+        if row.input == SEALED and row.forked_from is None
+    }
+    missing = sorted(owners - records.keys())
+    for problem in list(failed)[:FAULTS_MAX]:
+        yield Check(name="seal", state="wrong", detail=problem, remedy="")
+    if missing:
+        told = f"{len(missing)} owners of sealed runs have no key here, such as {missing[0]}"
+        yield Check(name="seal", state="wrong", detail=told, remedy="foldlog keys import FILE")
+    if not failed and not missing:
+        usable = sum(record.key is not None for record in records.values())
+        erased = sum(len(record.erased) for record in records.values())
+        told = f"content is sealed: {usable} keys, all of which can be unwrapped here; {erased} erased"
+        yield Check(name="seal", state="ok", detail=told)
 
 
 async def _stream(wire: Wire, name: str) -> Mapping[str, Any] | None:

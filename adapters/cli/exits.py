@@ -58,6 +58,7 @@ def code_of(error: BaseException) -> int:
     from ...eventlog.errors import (
         ArchiveInvalid,
         ConfigError,
+        KeyMissing,
         LogUnavailable,
         PayloadTooLarge,
         UnsupportedByExecutor,
@@ -66,7 +67,7 @@ def code_of(error: BaseException) -> int:
     match error:
         case ArchiveInvalid():
             return NO
-        case ConfigError() | UnsupportedByExecutor() | PayloadTooLarge():
+        case ConfigError() | KeyMissing() | UnsupportedByExecutor() | PayloadTooLarge():
             return USAGE
         case LogUnavailable():
             return NO_CONNECTION

@@ -18,6 +18,7 @@ from ...eventlog.errors import (
     ApprovalError,
     Conflict,
     FoldlogError,
+    KeyMissing,
     LogCorrupted,
     LogUnavailable,
     PayloadTooLarge,
@@ -37,6 +38,7 @@ logger = logging.getLogger("foldlog.http")
 
 _STATUS: tuple[tuple[type[Exception], int], ...] = (  # the first that fits
     (LogUnavailable, 503),
+    (KeyMissing, 503),
     (Conflict, 503),
     (TimeoutError, 503),
     (RunGone, 410),

@@ -15,6 +15,7 @@ from ...eventlog.errors import (
     ApprovalError,
     ConfigError,
     FoldlogError,
+    KeyMissing,
     LogUnavailable,
     PayloadTooLarge,
     RunConflict,
@@ -34,6 +35,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 RETRY_AFTER_S = 1
 _STATUS: tuple[tuple[type[Exception], int], ...] = (  # the first that fits
     (LogUnavailable, 503),
+    (KeyMissing, 503),
     (TimeoutError, 503),
     (RunGone, 410),
     (RunPurged, 410),

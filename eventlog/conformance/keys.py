@@ -1,4 +1,4 @@
-"""The suite for `Keys` (W57)."""
+"""The suite for `Keys` (W58)."""
 
 from __future__ import annotations
 

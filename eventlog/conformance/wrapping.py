@@ -1,4 +1,4 @@
-"""The suite for `KeyWrapper`, the port to a key management service (W57)."""
+"""The suite for `KeyWrapper`, the port to a key management service (W58)."""
 
 from __future__ import annotations
 

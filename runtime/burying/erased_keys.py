@@ -1,4 +1,4 @@
-"""Erasing the key of a user, a session or a run: what was sealed under it is unreadable in every copy (W58)."""
+"""Erasing the key of a user, a session or a run: what was sealed under it is unreadable in every copy (W59)."""
 
 from __future__ import annotations
 

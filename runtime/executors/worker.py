@@ -414,7 +414,7 @@ def _is_due(state: RunState, timer_id: str) -> bool:
 async def _or_buried(log: Log, wakeup: Wakeup, judging: Awaitable[Settlement]) -> Settlement:
     """Return the settlement; the wake-up of a run that turns out to be buried is for the rest of its burial (W49).
 
-    A run whose key was erased cannot go on, and is cancelled (W58).
+    A run whose key was erased cannot go on, and is cancelled (W59).
     """
     try:
         return await judging

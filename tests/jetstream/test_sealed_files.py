@@ -1,4 +1,4 @@
-"""Sealed values on a real server: what its files and a backup hold, before and after a key is erased (W57)."""
+"""Sealed values on a real server: what its files and a backup hold, before and after a key is erased (W58)."""
 
 from __future__ import annotations
 

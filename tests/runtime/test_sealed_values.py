@@ -1,4 +1,4 @@
-"""Sealed values: what is stored is unreadable without the key, and with an erased one everywhere (W57 to W59)."""
+"""Sealed values: what is stored is unreadable without the key, and with an erased one everywhere (W58 to W60)."""
 
 from __future__ import annotations
 

@@ -341,7 +341,7 @@ def _about(row: ApprovalRow) -> Cell:
     from ..output.tables import Exact
 
     if row.aside:
-        return f"too large to list: foldlog approvals show {row.approval_id}"
+        return f"not in this list: foldlog approvals show {row.approval_id}"
     return str(row.arguments.get("message")) if row.kind == QUESTION else Exact(row.arguments)
 
 
