@@ -23,6 +23,7 @@ PICTURES = {
     "compare": "compare?a={refunded}&b={paused}",
     "sessions": "sessions/ada",
     "costs": "costs",
+    "agents": "agents/porter?before=1",
     "schedules": "schedules",
     "monitor": "monitor",
     "settings": "settings",
@@ -39,6 +40,7 @@ def write() -> None:
         Site(Path(directory)) as site,
         sync_playwright() as playwright,
     ):
+        _store_an_agent(site)
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         for theme in ("light", "dark"):
             for kind, size in (("", DESKTOP), ("-phone", PHONE)):
@@ -52,6 +54,13 @@ def write() -> None:
                     page.screenshot(path=DIRECTORY / f"{name}{kind}-{theme}.png")
                 page.close()
         browser.close()
+
+
+def _store_an_agent(site: Site) -> None:
+    agents, model = site.runtime.agents, site.runtime.registry.agents["clerk"].config.model  # type: ignore[attr-defined]
+    first = {"name": "porter", "model": model, "instructions": "Count what is asked for.", "tools": ["stock"]}
+    site.do(agents.save(first, note="a first try", by="ada"))
+    site.do(agents.save({**first, "max_steps": 7}, note="it needs fewer steps", by="bo"))
 
 
 if __name__ == "__main__":
