@@ -154,7 +154,7 @@ TARGETS = (
     ),
     Target(
         figure="the same, ordinary text, FOLDLOG_COMPRESSION=s2",
-        limit=2.5,
+        limit=1.3,
         values=_ratio("compressed", compressed.STORED, compressed.S2, workload_a.PAYLOAD),
     ),
     Target(

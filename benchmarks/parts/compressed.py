@@ -1,4 +1,4 @@
-"""Disk space of runs of ordinary text with and without NATS' compression, and the cost of reading them."""
+"""Disk space of runs with and without NATS' compression, the server's CPU for it, and the cost of reading them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import json
 import os
 import pydoc_data.topics
 import random
+import string
 import tempfile
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
+import psutil
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.eventlog.ports import Subject
@@ -24,11 +26,16 @@ from ..workload import USAGE
 from .long_run import loading, timed_ms
 from .workload_a import AT_ONCE, PAYLOAD
 
-RUNS = 3000
+RUNS = 1500
 READ = 15
 """So many runs are read, spread over the stream."""
 PLAIN, S2 = "foldlog", "foldlog, compression s2"
+TEXT = "FOLDLOG_BENCHMARK_TEXT"
+"""Set for the worker, too: words or letters."""
 STORED = "bytes on disk of a run of ordinary text"
+STORED_RANDOM = "bytes on disk of a run of random letters"
+SERVER_CPU = "CPU of the server for a run of ordinary text"
+SERVER_CPU_RANDOM = "CPU of the server for a run of random letters"
 LOAD = "load of a run that nobody read since the server started"
 LOAD_AGAIN = "load of that run again"
 
@@ -37,17 +44,32 @@ async def measure(settings: Settings) -> Measured:
     """As many runs in a stream of each kind."""
     found = Collected()
     for who, compression in ((PLAIN, "none"), (S2, "s2")):
-        with tempfile.TemporaryDirectory() as directory, _setting(compression):
-            await _measured(found, who, Path(directory) / "server", settings)
-    found.add(STORED, PAYLOAD, "B", script.payload_bytes())
+        for text in ("words", "letters"):
+            with (
+                tempfile.TemporaryDirectory() as directory,
+                _setting("FOLDLOG_COMPRESSION", compression),
+                _setting(TEXT, text),
+            ):
+                await _measured(found, who, Path(directory) / "server", settings)
+    for stored in (STORED, STORED_RANDOM):
+        found.add(stored, PAYLOAD, "B", script.payload_bytes())
     return found.measured()
 
 
 async def _measured(found: Collected, who: str, store: Path, settings: Settings) -> None:
+    ordinary = os.environ[TEXT] == "words"
     async with EphemeralServer(store, sync="default") as server:
-        settings.say(f"{who}: runs")
+        settings.say(f"{who}: runs of {os.environ[TEXT]}")
+        process = psutil.Process(server.pid)
+        before = process.cpu_times()
         subjects = await _filled(server.url, settings.count(RUNS, 20))
-    found.add(STORED, who, "B", stored_bytes(server.store) / len(subjects))
+        after = process.cpu_times()
+    cpu_ms = (after.user + after.system - before.user - before.system) * 1000 / len(subjects)
+    found.add(SERVER_CPU if ordinary else SERVER_CPU_RANDOM, who, "ms", cpu_ms)
+    stored = stored_bytes(server.store) / len(subjects)
+    found.add(STORED if ordinary else STORED_RANDOM, who, "B", stored)
+    if not ordinary:
+        return
     async with EphemeralServer(store) as again, JetStreamLog.open(again.url) as log:
         settings.say(f"{who}: loads")
         for subject in _spread(subjects, settings.rounds_of(READ)):
@@ -78,15 +100,15 @@ def _spread(subjects: list[Subject], count: int) -> list[Subject]:
 
 
 @contextlib.contextmanager
-def _setting(compression: str) -> Iterator[None]:
-    before = os.environ.get("FOLDLOG_COMPRESSION")
-    os.environ["FOLDLOG_COMPRESSION"] = compression
+def _setting(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
     try:
         yield
     finally:
-        del os.environ["FOLDLOG_COMPRESSION"]
+        del os.environ[name]
         if before is not None:
-            os.environ["FOLDLOG_COMPRESSION"] = before
+            os.environ[name] = before
 
 
 # ---- workload A in words
@@ -99,7 +121,9 @@ WORDS = [
 
 
 def words(chars: int) -> str:
-    """A text of that length."""
+    """A text of that length: of words, or of letters that no compression shortens by much."""
+    if os.environ.get(TEXT) == "letters":
+        return "".join(random.choices(string.ascii_letters + string.digits, k=chars))
     return " ".join(random.choices(WORDS, k=chars // 2))[:chars]
 
 
