@@ -22,6 +22,7 @@ reason, `docs/maintainers/contract.md` the R rules.
 - W39, W40: a time of a schedule starts one run, and none is passed over; W38: its times keep coming.
 - W41: each end of a run that a hook is meant for starts one run.
 - W33: code without a step that the log has goes no further.
+- W42: what a run did is compensated once, the last first, in one rollback at a time.
 - W43: of all calls with one key, one starts.
 - REQUEST: a model's requests follow from the log.
 - STATE: the folded state agrees with the log.
@@ -82,6 +83,7 @@ from ..traces.trace import trace_of
 from .burying import UNREADABLE
 from .flows import UNNOTICED
 from .timed import decisions, local_times, times_between
+from .undoing import rolled_back
 from .world import CallerReply, World
 
 _LOOKED_AT = ("wire", "remit")
@@ -145,6 +147,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
     found += _once(world)
     found += _misfits(world)
     found += _schedules(world, ended=ended)
+    found += rolled_back(world, ended=ended)
     found += _hooks(world, ended=ended)
     unknown = {name for name, run in runs.items() if _is_unknown(run, world)}
     if ended:

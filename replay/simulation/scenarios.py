@@ -65,6 +65,7 @@ from .cast import (
 from .flows import at_once, in_a_table, in_branches, in_races, in_sequence, under_way
 from .restoring import restore
 from .timed import begin_in, change_clocks, change_watch, keep_watch
+from .undoing import undoable
 from .world import ANSWER_S, Job, World
 
 Stage = Callable[[World], list[Job]]
@@ -757,6 +758,13 @@ def tabled(world: World) -> list[Job]:
     """A table whose steps run side by side, wait, ask, fail, and go on."""
     world.decide = decide_on
     return [Job(in_a_table(world), "question")]
+
+
+@scenario
+def undone(world: World) -> list[Job]:
+    """A table that rolls itself back when a step fails, and an agent that two callers roll back at once."""
+    table, clerk, undoer = undoable(world)
+    return [Job(table, "question"), Job(clerk, "question", at_once=True), Job(undoer, "question")]
 
 
 @scenario

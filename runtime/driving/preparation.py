@@ -25,6 +25,7 @@ from ..core.effects import Evaluate, Prepare
 from ..core.offloading import is_offered, with_retrieval
 from ..core.tool_refresh import removed
 from ..journal.journal import Journal
+from ..journal.outages import through_outages
 from ..ports.runnable import Runnable
 from ..ports.tools import Tool, ToolSource, ToolSourceUnavailable
 from ..tools.decorator import expose
@@ -91,7 +92,8 @@ class Preparation:
         if not isinstance(workflow, WorkflowTable) or roll_back is None:
             return workflow.decider(state)
         decider = workflow.decider(state)
-        decider.roll_back = lambda: roll_back(subject)
+        clock = self._host.log.clock
+        decider.roll_back = lambda: through_outages(clock, roll_back, subject)
         return decider
 
     async def deps(self) -> Any:

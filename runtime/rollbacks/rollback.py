@@ -6,13 +6,13 @@ whoever asks again gets the rollback that is open, and a further one has only wh
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ...eventlog.commits import decode
-from ...eventlog.errors import ConfigError
+from ...eventlog.errors import ConfigError, LogUnavailable
 from ...eventlog.events import NOBODY, PROGRAM, Actor, Event, Submitted, Trigger
 from ...eventlog.names import shard_in
 from ...eventlog.offload import restore
@@ -23,10 +23,11 @@ from ..agents.workflow.table import WorkflowTable
 from ..core.submission import submitted_event, with_actor
 from ..journal.journal import Journal
 from ..journal.keys import run_of_key
+from ..journal.outages import REFUSALS_MAX, STALE_READ_S
 from .plan import METADATA, Compensation, compensations, done_calls, table_of
 
 if TYPE_CHECKING:
-    from ...eventlog.ports import Log, Subject
+    from ...eventlog.ports import Log, Stored, Subject
 
 NUMBER_MAX = 100
 """The most rollbacks of one run."""
@@ -106,9 +107,11 @@ async def plan_rollback(
 
 async def plan_of_failed(log: Log, registry: Registry, subject: Subject) -> RollbackPlan:
     """Return the plan of the rollback that a table starts before it ends; it may have no steps. Raises as above."""
-    state = await Journal(log, subject).load()
-    assert state.submitted is not None  # noqa: S101 - its driver asks
-    return await _plan(log, registry, subject, state.submitted, None)
+    journal = Journal(log, subject, wait_for_log=True)
+    await journal.load()
+    await journal.follow_until(lambda state: state.exists)  # its driver asks: a read that lacks it is stale
+    assert journal.state.submitted is not None  # noqa: S101 - it exists
+    return await _plan(log, registry, subject, journal.state.submitted, None)
 
 
 async def _plan(
@@ -222,9 +225,23 @@ def _note(earlier: Earlier, state: RunState) -> None:
 
 
 async def _events(log: Log, subject: Subject) -> tuple[Event, ...]:
-    """Return all events of a family in log order, with their large values."""
+    """Return all events of a family in log order, with their large values.
+
+    A read may be stale, and a plan that lacks a call would leave it undone for ever: so the leader says how far the run
+    reaches. Raises `LogUnavailable` if no read does.
+    """
+    last = await log.events.last_position(subject)
+    for _ in range(REFUSALS_MAX):
+        found = [stored async for stored in log.events.read(Family(subject.shard, subject.root))]
+        if any(stored.subject == subject and stored.position >= last for stored in found):
+            return await _restored(log, subject, found)
+        await log.clock.sleep(STALE_READ_S)
+    raise LogUnavailable(f"run {subject.id} cannot be read up to its last known position; try again")
+
+
+async def _restored(log: Log, subject: Subject, found: Sequence[Stored]) -> tuple[Event, ...]:
     events: list[Event] = []
-    async for stored in log.events.read(Family(subject.shard, subject.root)):
+    for stored in found:
         recorded = decode(stored.data)
         agent = recorded.path.rpartition("/")[2]
         events += [

@@ -211,7 +211,7 @@ async def test_a_table_that_fails_is_rolled_back_if_its_step_says_so(place: Plac
     await place.open(table, tools=TOOLS)
     run = await place.start(table, "")
     with pytest.raises(
-        RunFailed, match=r"step 'back' failed: the bank is closed; it is rolled back by run "
+        RunFailed, match=r"step 'back' failed: the bank is closed; its rollback was started"
     ) as failed:
         await run.result(timeout_s=30)
     undone = place.runtime.get_run(str(failed.value).rpartition(" ")[2])

@@ -342,9 +342,7 @@ def _rolled_back(started: Ended | None) -> str:
         return ""
     if started.status != "success":
         return f"; its rollback could not be started: {started.error}"
-    return (
-        f"; it is rolled back by run {started.value}" if started.value else "; nothing had to be rolled back"
-    )
+    return "; its rollback was started" if started.value else "; nothing had to be rolled back"
 
 
 def _has_failed(step: StepConfig, ended: Ended) -> bool:
