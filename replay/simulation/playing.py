@@ -281,7 +281,9 @@ class _Game:
         for key, form in got.items():
             if key in self.world.told_no and self.world.open_runs():  # its submitter does not know of it
                 continue
-            if self._cancelled and key not in expected:  # the rollback of a run that was cut off has other steps
+            if (
+                self._cancelled and key not in expected
+            ):  # the rollback of a run that was cut off has other steps
                 continue
             found += _cut(key, form, expected[key]) if self._cancelled else _equal(key, form, expected[key])
         return found

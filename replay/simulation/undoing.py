@@ -1,4 +1,4 @@
-"""Rollbacks in the simulation: a table that rolls itself back, an agent that others roll back, and what must be true."""
+"""Rollbacks in the simulation: a table that rolls itself back, and an agent that others roll back."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def rolled_back(world: World, *, ended: bool) -> Iterator[str]:
         if isinstance(first, Submitted) and first.trigger is not None and first.trigger.kind == "rollback":
             rollbacks.setdefault(first.trigger.key, []).append(run)
     for run, undoing in rollbacks.items():
-        done = [what for what in _results(world, run, "book")]
+        done = _results(world, run, "book")
         taken = [what for each in undoing for what in _results(world, each, "unbook")]
         for what in sorted(set(taken)):
             if taken.count(what) > 1:
