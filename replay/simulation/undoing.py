@@ -16,15 +16,15 @@ from .world import ANSWER_S, WORLD, World
 
 
 @tool(effect="unsafe")
-async def unbook(what: str, ctx: ToolContext) -> str:  # noqa: ARG001 - to be told apart
+async def unbook(what: str) -> str:
     """Take a booking back, once."""
     await asyncio.sleep(0.3)
-    WORLD.get().effects.append(("unbook", ctx.idempotency_key))
+    WORLD.get().effects.append(("unbook", what))
     return "sent"
 
 
 @tool(effect="unsafe", compensate=lambda args, _result: unbook(what=args["what"]))
-async def book(what: str, ctx: ToolContext) -> str:  # noqa: ARG001 - as above
+async def book(what: str, ctx: ToolContext) -> str:  # noqa: ARG001 - to be told apart
     """Book, once."""
     await asyncio.sleep(0.3)
     WORLD.get().effects.append(("book", ctx.idempotency_key))
