@@ -10,6 +10,7 @@ from ...eventlog.errors import ConfigError, FoldlogError
 from ...eventlog.events import Status, Submitted, ToolCall, ToolResult
 from ...runtime import Registry, ToolContext, WorkflowTable, tool
 from ...runtime.ports.runnable import Runnable
+from ...runtime.ports.tools import Tool
 from .cast import an_agent, calls, says
 from .flows import refuse
 from .world import ANSWER_S, WORLD, World
@@ -74,7 +75,7 @@ async def _rolled_back(world: World, run: str) -> None:
 
 def undoable(world: World) -> list[Runnable[Any]]:
     """Return a table whose last step fails, an agent with bookings, and one that has the second rolled back."""
-    tools = [book, unbook, post, refuse, undo]
+    tools: list[Tool] = [book, unbook, post, refuse, undo]
     world.make_registry = lambda: Registry(agents=world.agents, providers=world.providers, tools=tools)
     steps = [
         {"id": "room", "tool": "book", "arguments": {"what": "room"}},
