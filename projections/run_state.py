@@ -71,14 +71,14 @@ class WaitState(msgspec.Struct):
     """The number of waits that the calls of the step began before it."""
     ended: WaitEnded | None = None
     sent_at: float | None = None
-    """When the signal that ended it was stored, in Unix seconds."""
+    """The time at which the signal that ended it was stored, in Unix seconds."""
 
 
 class CallbackState(msgspec.Struct):
     """A callback of a call: the SHA-256 of its tokens, of which one may be used once."""
 
     until: float | None
-    """When it is over at the latest, in Unix seconds."""
+    """The latest time at which it is over, in Unix seconds."""
     tokens: list[str] = []
     used: bool = False
 

@@ -1,4 +1,4 @@
-"""What a message says: content for a run, or answers to its approvals."""
+"""The meaning of a message: content for a run, or answers to its approvals."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ from .tasks import Reading, Update, said_in
 logger = logging.getLogger("foldlog.a2a")
 
 ORIGIN, REQUEST = "foldlog.origin", "foldlog.request"
-"""What the state of a call has besides that of the SDK."""
+"""The keys that we add to the SDK's state of a call."""
 PAGE_MAX = 100
 PAGE = 50
 _LISTED = {

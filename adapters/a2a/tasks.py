@@ -44,7 +44,7 @@ _STATES = {
 
 
 class Reading:
-    """What the stream of a run has told: its open approvals, and the updates that it says."""
+    """A run as its stream has told it so far: its open approvals, and its updates."""
 
     def __init__(self, run_id: str, context_id: str) -> None:
         self.asked, self.cursor, self.over = Asked(), "", False

@@ -1,4 +1,4 @@
-"""What a request asks for: `RunAgentInput`, checked. What an agent cannot carry is refused, never left out."""
+"""A request (`RunAgentInput`), checked. Content that an agent cannot carry is refused, never left out."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class _Agui:
 
 
 class _Seen:
-    """What a client has seen of a run that it goes on with: all up to its answers, or up to the place of a wait."""
+    """The part of a run that a client has seen before it goes on: up to its answers, or up to the place of a wait."""
 
     def __init__(self, answers: Sequence[Answer]) -> None:
         self.all_so_far = bool(answers)

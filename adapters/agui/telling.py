@@ -50,7 +50,7 @@ def wait_of(interrupt: str) -> Wait | None:
 
 
 class Telling:
-    """What a client was told of one run and the runs below it. `given` are the messages that the client has."""
+    """The part of a run and the runs below it that a client was sent. `given` are the messages that the client has."""
 
     def __init__(self, run_id: str, given: list[Message]) -> None:
         self.asked = Asked()

@@ -27,7 +27,7 @@ from .checks import Check
 from .settings import Settings
 
 LEAD_MAX = 2
-"""How many more streams than its share a server may lead."""
+"""The number of streams above its share that a server may lead."""
 AWAY_S = 5
 """A replica that was not heard of for so long is away."""
 DAY_S = 86_400
@@ -54,14 +54,14 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    """What a stream holds."""
+    """The content of a stream, in numbers."""
 
     messages: int = 0
     bytes: int = 0
 
 
 class StreamInfo(msgspec.Struct, frozen=True):
-    """What the server says of a stream."""
+    """A stream as the server describes it."""
 
     config: dict[str, Any]
     state: StreamState = StreamState()
@@ -80,7 +80,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Server:
-    """What a server's monitoring says: its name, whether it syncs each write, and its store (bytes)."""
+    """A server as its monitoring describes it: its name, whether it syncs each write, and its store (bytes)."""
 
     name: str
     sync_always: bool

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...runtime import Runtime
 
 NAMED_MAX = 10
-"""How many runs of an agent, or agents of a worker, are named; the others are counted."""
+"""The number of runs of an agent, or agents of a worker, that are named; the others are counted."""
 
 
 async def open_roots(runtime: Runtime) -> list[RunRow]:

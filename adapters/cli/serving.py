@@ -95,7 +95,7 @@ _DOOR: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Serving:
-    """How to serve: the options that both commands have."""
+    """The options of both commands that serve."""
 
     host: str = "127.0.0.1"
     port: int | None = None

@@ -24,7 +24,7 @@ Headers = Mapping[str, str]
 Verifier = Callable[[Headers, bytes, float], bool]
 
 TOLERANCE_S = 300.0
-"""How far the timestamp of a signature may be from now, in either direction."""
+"""The largest difference between a signature's timestamp and now, in either direction, in seconds."""
 SIGNATURES_MAX = 16
 """The most signatures of one request that are compared: a sender that rotates its secret has two."""
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]

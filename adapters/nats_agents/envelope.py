@@ -1,4 +1,4 @@
-"""What a prompt says: plain text, or a JSON envelope with attachments."""
+"""The forms of a prompt: plain text, or a JSON envelope with attachments."""
 
 from __future__ import annotations
 

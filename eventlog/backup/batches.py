@@ -17,7 +17,7 @@ from ..jetstream.removals import note_removal, remove_at
 from ..jetstream.wire import Reply, Wire
 
 LOOK_BACK = 2000
-"""How far back the newest message is looked for: a batch has at most 1,000."""
+"""The number of messages among which the newest is looked for: a batch has at most 1,000."""
 
 
 class End(NamedTuple):

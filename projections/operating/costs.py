@@ -1,4 +1,4 @@
-"""What runs cost: a projection with the usage of each run by day and model, and sums over many runs.
+"""The costs of runs: a projection with the usage of each run by day and model, and sums over many runs.
 
 A model call whose price is unknown is counted apart, and never as nothing.
 """
@@ -41,7 +41,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunCosts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run spent, without the runs below it; `model` is that of its last request."""
+    """The usage of one run, without the runs below it; `model` is that of its last request."""
 
     agent: str
     session: str | None = None

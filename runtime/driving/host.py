@@ -45,7 +45,7 @@ class Host(msgspec.Struct, kw_only=True):
     public_url: str = ""
     """The address under which other systems reach `foldlog serve`, for the URLs of callbacks."""
     limits: dict[str, int] = {}
-    """How many calls, model calls or runs are at work at once in the namespace, by the names of the limits."""
+    """The most calls, model calls or runs that work at once in the namespace, by the names of the limits."""
     roll_back: Callable[[Subject], Awaitable[str]] | None = None
     """Starts the rollback of a run on the executor that drives it, and returns its id; empty if there is nothing."""
     policy: NamespacePolicy | None = None

@@ -48,7 +48,7 @@ CYCLE_LEASES = 2
 """After this many leases without a change, a waiter searches for a deadlock."""
 SLOT_TIMER = "slot"
 PROVIDER_SLOTS = "limit:provider:"
-"""How the names of the slots begin whose holders are model calls."""
+"""The prefix of the names of slots that model calls hold."""
 
 
 class SlotUser(Protocol):

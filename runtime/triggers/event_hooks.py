@@ -244,7 +244,7 @@ def _trigger(hook: EventHook, state: RunState, now: float) -> Trigger:
 
 
 class _Place:
-    """How far a hook has followed a shard."""
+    """The place up to which a hook has followed a shard."""
 
     def __init__(self, log: Log, subject: Subject, name: str) -> None:
         self._log, self._subject, self._name = log, subject, name

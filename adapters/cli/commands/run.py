@@ -132,7 +132,7 @@ def run(  # noqa: PLR0913 - the options
 
 
 class Source(NamedTuple):
-    """Where the agent comes from: a module or a file, its name in a registry, and the registry of a file."""
+    """The origin of the agent: a module or a file, its name in a registry, and the registry of a file."""
 
     path: str
     agent: str | None

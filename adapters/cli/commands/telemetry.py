@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...telemetry.metrics import Metrics
 
 LOOK_S = 5.0
-"""How often the gauges are set from the run list, in seconds."""
+"""The interval at which the gauges are set from the run list, in seconds."""
 
 
 def telemetry(

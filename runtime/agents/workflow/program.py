@@ -44,7 +44,7 @@ class Divergence(Exception):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far the code has come: what it asks for now, and its end. `idle` as in `CodeAdvanced`."""
+    """The progress of the code: the operations that it asks for now, and its end. `idle` as in `CodeAdvanced`."""
 
     facts: tuple[Fact, ...] = ()
     end: Ending | None = None

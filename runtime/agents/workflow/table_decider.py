@@ -290,7 +290,7 @@ class TableDecider:
 
     @property
     def _rollback(self) -> Ended | None:
-        """What came of the start of the rollback; null while there is none."""
+        """The outcome of the rollback's start; null while there is none."""
         return self._flow.ended.get(ROLLBACK)
 
     async def _start_rollback(self) -> str:
