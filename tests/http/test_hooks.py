@@ -13,7 +13,7 @@ import pytest
 from foldlog.adapters.http import hooks_app
 from foldlog.eventlog import ConfigError, MemoryLog
 from foldlog.eventlog.faults import FaultyLog, Outage
-from foldlog.runtime import Agent, Registry, Runtime, ToolContext, tool
+from foldlog.runtime import Agent, Registry, Runtime, ToolContext, WorkflowRun, WorkflowTable, tool, workflow
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -37,6 +37,50 @@ async def test_a_delivery_starts_one_run_however_often_it_comes(scheme: str) -> 
         after = await ask(later, f"/hooks/{scheme}", BODY, signed(scheme, BODY))
         assert (after.status, after.json["run_id"]) == (200, run_id)
         assert await runs(runtime) == [run_id]
+
+
+@tool(effect="unsafe")
+def pay(to: str) -> str:
+    """Pay."""
+    return f"paid {to}"
+
+
+@workflow(name="pays")
+async def pays(run: WorkflowRun, to: str) -> str:
+    return str(await run.call(pay, to=to))
+
+
+STEPS = [{"id": "pay", "tool": "pay", "arguments": {"to": "${input.to}"}}]
+TABLE = {"kind": "workflow", "name": "pays", "steps": STEPS, "output": "${pay.result}"}
+
+
+@pytest.mark.parametrize(
+    "form", [pays, WorkflowTable.from_config(TABLE, Registry(tools=[pay]))], ids=["function", "table"]
+)
+async def test_a_delivery_starts_a_workflow_with_its_arguments_and_a_wrong_one_starts_nothing(
+    form: Any,
+) -> None:
+    hook = {
+        "agent": "pays",
+        "verify": "github",
+        "secret": "secret://GITHUB",
+        "input": {"to": "${body.to}"},
+        "executor": "local",
+    }
+    async with Runtime.open(log=MemoryLog(), registry=Registry(workflows=[form])) as runtime:
+        app = hooks_app(runtime, hooks={"github": hook})
+        body = b'{"to": "ann"}'
+        first = await ask(app, "/hooks/github", body, signed("github", body))
+        assert (first.status, (await ask(app, "/hooks/github", body, signed("github", body))).status) == (
+            202,
+            200,
+        )
+        assert (await runtime.get_run(first.json["run_id"]).result(timeout_s=30)).output == "paid ann"
+        without = b"{}"
+        assert (
+            await ask(app, "/hooks/github", without, signed("github", without, delivery="d2"))
+        ).status == 422
+        assert await runs(runtime) == [first.json["run_id"]]
 
 
 async def test_the_run_of_a_delivery_has_its_id_and_those_of_the_request() -> None:

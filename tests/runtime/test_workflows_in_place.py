@@ -8,22 +8,34 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from foldlog.eventlog import ConfigError, LeftToOthers, MemoryLog, OperationFailed, RunCancelled, RunFailed
+from foldlog.eventlog import (
+    ApprovalRequested,
+    ConfigError,
+    LeftToOthers,
+    MemoryLog,
+    OperationFailed,
+    RunCancelled,
+    RunFailed,
+)
 from foldlog.eventlog.ports import Shard
 from foldlog.runtime import (
     Agent,
+    EventHook,
+    RalphLoop,
     Registry,
     Runtime,
     Schedule,
     Swarm,
     ToolContext,
     WorkflowRun,
+    WorkflowTable,
     tool,
     workflow,
 )
 
 from tests.runtime.conftest import Place, call, calls, says
 from tests.runtime.test_deploys import Fleet, fleet  # noqa: F401 - a fixture
+from tests.runtime.test_event_hooks import ended, inputs, working
 
 Script = Callable[..., str]
 PAID: list[str] = []
@@ -46,6 +58,20 @@ async def pay(amount: int, to: str, ctx: ToolContext) -> str:
 @workflow(tools=[pay])
 async def pays(run: WorkflowRun, to: str) -> str:
     return str(await run.call("pay", amount=3, to=to))
+
+
+def table(*, approval: bool = False) -> WorkflowTable:
+    """A table that pays, and knows its tools."""
+    step = {"id": "pay", "tool": "pay", "arguments": {"amount": 3, "to": "${input.to}"}}
+    if approval:
+        step["approval"] = "required"
+    told = {"kind": "workflow", "name": "pays", "steps": [step], "output": "${pay.result}"}
+    return WorkflowTable.from_config(told, Registry(tools=[pay]))
+
+
+FORMS = {"function": (pays, "paid ann under pay#0"), "table": (table(), "paid ann under pay/pay#0")}
+BOTH = pytest.mark.parametrize(("form", "output"), FORMS.values(), ids=FORMS)
+"""A function, and the table that says the same."""
 
 
 @workflow(name="waits")
@@ -71,12 +97,42 @@ async def test_an_agent_calls_a_workflow_as_its_tool(place: Place, script: Scrip
     assert PAID == ["begun ann", "ann gets 3"]
 
 
-async def test_a_workflow_is_a_node_of_a_swarm(place: Place, script: Script) -> None:
-    writer = Agent("writer", model=script(says("ann")))
-    swarm = Swarm([writer, pays], "writer >> pays", name="office")
+@BOTH
+async def test_a_workflow_is_a_node_of_a_swarm(cheap: Place, script: Script, form: Any, output: str) -> None:
+    writer = Agent("writer", model=script(says("ann"), says("done")))
+    swarm = Swarm([writer, form], "writer >> pays", name="office")
+    await cheap.open(swarm)
+    run = await cheap.start(swarm)
+    assert (await run.result(timeout_s=30)).output == output
+    assert PAID == ["begun ann", "ann gets 3"]
+
+
+async def test_a_step_of_a_table_in_a_swarm_waits_for_its_approval_between_agents(
+    place: Place, script: Script
+) -> None:
+    first, last = (
+        Agent(name, model=script(says(text))) for name, text in (("first", "ann"), ("last", "done"))
+    )
+    swarm = Swarm([first, table(approval=True), last], "first >> pays >> last", name="office")
     await place.open(swarm)
     run = await place.start(swarm)
-    assert (await run.result(timeout_s=30)).output == "paid ann under pay#0"
+    async for event in run.stream():
+        if isinstance(event, ApprovalRequested):
+            assert (event.agent, PAID) == ("pays", [])
+            await run.resolve(event.approval_id, "approved")
+            break
+    assert (await run.result(timeout_s=30)).output == "done"
+    assert PAID == ["begun ann", "ann gets 3"]
+
+
+async def test_a_loop_repeats_a_workflow(cheap: Place) -> None:
+    loop = RalphLoop(pays, stop={"max_iterations": 2})
+    await cheap.open(loop)
+    output = (await (await cheap.start(loop, "ann")).result(timeout_s=30)).output
+    assert (
+        "Its answer was:\npaid ann under pay#0" in output
+    )  # it is part of what the second iteration pays to
+    assert len(PAID) == 4
 
 
 async def test_a_workflow_runs_another_with_its_arguments(cheap: Place) -> None:
@@ -228,10 +284,11 @@ async def test_changed_code_is_taken_by_runs_that_have_not_passed_it(cheap: Plac
         assert (await run.result(timeout_s=30)).output == seen
 
 
-async def test_a_schedule_starts_a_workflow() -> None:
+@BOTH
+async def test_a_schedule_starts_a_workflow(form: Any, output: str) -> None:
     async with contextlib.AsyncExitStack() as stack:
         place = Place(MemoryLog(), "durable", stack)
-        await place.open(pays)
+        await place.open(form)
         daily = Schedule(name="daily", agent="pays", cron="0 7 * * *", tz="UTC", input="ann")
         await place.runtime.schedules.apply(daily)
         await place.runtime.schedules.trigger("daily")
@@ -240,7 +297,27 @@ async def test_a_schedule_starts_a_workflow() -> None:
             while first.subject.kind != "run":
                 first = await anext(aiter(place.log.events.follow(Shard(0), first.position)))
         run = place.runtime.get_run(first.subject.id)
-        assert (await run.result(timeout_s=30)).output == "paid ann under pay#0"
+        assert (await run.result(timeout_s=30)).output == output
+
+
+@BOTH
+async def test_the_end_of_a_workflow_starts_another_and_that_of_an_agent_one(
+    script: Script, form: Any, output: str
+) -> None:
+    writer = Agent("writer", model=script(says("ann")))
+    hooks = [
+        EventHook(name="pay", on="run.completed", of=("writer",), agent="pays", input="${run.output}"),
+        EventHook(name="tell", on="run.completed", of=("pays",), agent="teller", input="${run.output}"),
+    ]
+    teller = Agent("teller", model=script(says("told")))
+    registry = Registry(agents=[writer, teller], workflows=[form])
+    async with Runtime.open(log=MemoryLog(), registry=registry) as runtime:
+        async with working(runtime.log, registry, hooks, 1):
+            await runtime.start(writer, "who?", executor="durable")
+            await ended(runtime, 3)
+        assert await inputs(runtime, "pays") == ["ann"]
+        assert await inputs(runtime, "teller") == [output]
+    assert PAID == ["begun ann", "ann gets 3"]
 
 
 async def test_a_tool_that_nobody_knows_and_arguments_that_are_none_end_the_run_with_its_place(
