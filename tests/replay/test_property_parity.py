@@ -24,10 +24,11 @@ from foldlog.replay.strategies.forks import (
 from foldlog.replay.strategies.loops import LoopScenario, loop_scenarios
 from foldlog.replay.strategies.runs import Scenario, check_simulated, faults, scenarios, traces
 from foldlog.replay.strategies.swarms import SwarmScenario, swarm_scenarios
+from foldlog.replay.strategies.workflows import WorkflowScenario, workflow_scenarios
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-Drawn = Scenario | SwarmScenario | LoopScenario | ForkScenario | FamilyForkScenario
+Drawn = Scenario | SwarmScenario | LoopScenario | WorkflowScenario | ForkScenario | FamilyForkScenario
 
 EXAMPLES = settings(
     max_examples=20,
@@ -42,10 +43,13 @@ KINDS: dict[str, Callable[[], st.SearchStrategy[Drawn]]] = {
     "cancelled": lambda: scenarios(cancelled=True),
     "swarms": swarm_scenarios,
     "loops": loop_scenarios,
+    "workflows": workflow_scenarios,
     "forks": fork_scenarios,
     "forked families": family_fork_scenarios,
 }
 OPERATIONS_MAX = 90
+SOME = {"workflows": 8}
+"""The number of examples by day of a kind whose examples are long."""
 SHARDS, EXAMPLES_OF_A_SHARD = 5, 100
 """Of each kind, in the nightly set."""
 SERVER_SHARDS, EXAMPLES_OF_A_SERVER = 6, 50
@@ -59,7 +63,8 @@ def prove(drawn: Drawn, planned: tuple[Fault, ...], pick: int | None) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_executors_agree_whatever_befalls_the_worker_and_whatever_runs_next(kind: str) -> None:
-    EXAMPLES(given(KINDS[kind](), faults(operations_max=OPERATIONS_MAX), picks)(prove))()
+    some = settings(EXAMPLES, max_examples=SOME.get(kind, EXAMPLES.max_examples))
+    some(given(KINDS[kind](), faults(operations_max=OPERATIONS_MAX), picks)(prove))()
 
 
 @pytest.mark.nightly
