@@ -123,6 +123,28 @@ async def remit(euros: int) -> str:
     return f"remitted {euros}"
 
 
+async def refunded(euros: int) -> Evidence:
+    """Look into the diary whether the money was given back."""
+    return Evidence(data={"times": read_diary().count(f"refund {euros}")}, result=f"refunded {euros}")
+
+
+@postcondition({"json_path": {"path": "$.times", "equals": 1}}, probe=refunded)
+@tool(effect="unsafe")
+async def refund(euros: int) -> str:
+    """Give money back."""
+    die_at("before refund")
+    write_diary(f"refund {euros}")
+    die_at("in refund")
+    return f"refunded {euros}"
+
+
+@tool(effect="unsafe", parallel=False, compensate=lambda args, _result: refund(**args))
+async def sell(euros: int) -> str:
+    """Sell something."""
+    write_diary(f"sell {euros}")
+    return f"sold for {euros}"
+
+
 def bill(arguments: dict[str, Any]) -> str:
     """Return the key of a bill, which is settled once."""
     die_at("before the key")
@@ -271,6 +293,7 @@ sender = agent("sender", "send.json", send)
 quick = agent("quick", "short.json")
 banker = agent("banker", "remit.json", remit)
 settler = agent("settler", "settle.json", settle)
+seller = agent("seller", "sell.json", sell)
 claude = Agent("claude", model="anthropic:claude-sonnet-5", tools=[wait])
 gpt = Agent("gpt", model="openai-responses:gpt-5", tools=[wait])
 gemini = Agent("gemini", model="google:gemini-3-pro-preview", tools=[wait])
@@ -354,6 +377,7 @@ AGENTS = (
     quick,
     banker,
     settler,
+    seller,
     company,
     errand,
 )
@@ -362,7 +386,7 @@ AGENTS = (
 def serving(names: Sequence[str]) -> Registry:
     """A registry of these agents; of all, if none are named."""
     agents = [agent for agent in AGENTS if not names or agent.name in names]
-    return Registry(agents=agents, providers={"scripted": LethalProvider()})
+    return Registry(agents=agents, tools=[refund], providers={"scripted": LethalProvider()})
 
 
 registry = serving(())

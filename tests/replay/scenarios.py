@@ -1021,6 +1021,48 @@ async def tabled(world: World) -> None:
         await answered(run, "approved")
 
 
+async def rolled_back(world: World) -> None:
+    """A table rolls itself back: one compensation is approved, what has none is done by hand."""
+
+    @tool(effect="unsafe")
+    def refund(order: str, eur: int) -> str:
+        """Give money back."""
+        return f"refunded {eur}"
+
+    @tool(effect="unsafe", compensate=lambda args, result: refund(order=args["order"], eur=result["eur"]))
+    def charge(order: str) -> dict[str, Any]:
+        """Charge a card."""
+        return {"eur": 30}
+
+    @tool(effect="unsafe", rollback_hint="Call the warehouse.")
+    def ship_it(order: str) -> str:
+        """Ship an order."""
+        return "shipped"
+
+    @tool(effect="pure")
+    def check(order: str) -> str:
+        """Refuse."""
+        raise ToolFailed("sold out")
+
+    order = {"order": "${input.order}"}
+    steps = [
+        {"id": "charge", "tool": "charge", "arguments": order},
+        {"id": "ship", "tool": "ship_it", "arguments": order, "needs": ["charge"]},
+        {"id": "check", "tool": "check", "arguments": order, "needs": ["ship"], "on_error": "rollback"},
+    ]
+    tools = [charge, ship_it, check, refund]
+    table = WorkflowTable.from_config(
+        {"kind": "workflow", "name": "sale", "steps": steps}, Registry(tools=tools)
+    )
+    async with Runtime.open(log=world.log, registry=Registry(workflows=[table], tools=tools)) as rt:
+        run = await rt.start(table, '{"order": "17"}')
+        with contextlib.suppress(RunFailed):
+            await run.result(timeout_s=30)
+        undone = (await rt.plan_rollback(run.run_id)).rollback
+        assert undone is not None
+        await answered(rt.get_run(undone), "approved", "approved")
+
+
 async def waited(world: World) -> None:
     """A call sleeps, and waits for signals: one was there before, one is refused, one does not come in time."""
 
@@ -1198,6 +1240,7 @@ SCENARIOS: dict[str, Callable[[World], Awaitable[None]]] = {
         waited,
         operated,
         tabled,
+        rolled_back,
         buried,
         called_back,
         started_later,
