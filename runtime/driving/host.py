@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import re
 import socket
@@ -83,10 +84,16 @@ class Host(msgspec.Struct, kw_only=True):
             concurrency=concurrency,
             host=socket.gethostname(),
             pid=os.getpid(),
-            release=version("foldlog"),
+            release=release(),
             build=self.build,
             since=self.log.clock.now(),
         )
+
+
+@functools.cache
+def release() -> str:
+    """Return the installed release of foldlog; its file is read once."""
+    return version("foldlog")
 
 
 def build_setting(given: str | None = None) -> str:

@@ -97,8 +97,9 @@ def _is_done(state: State) -> bool:
 
 
 def _with(state: State, number: int, worker: Worker) -> State:
+    """Change one worker. They are alike, so which of them is in which state makes no difference."""
     workers = state.workers
-    return state._replace(workers=(*workers[:number], worker, *workers[number + 1 :]))
+    return state._replace(workers=tuple(sorted((*workers[:number], worker, *workers[number + 1 :]))))
 
 
 def _stored(state: State, place: int) -> State:

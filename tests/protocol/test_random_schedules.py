@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from foldlog.replay.simulation import SCENARIOS, search
 
-SEEDS = 5
+SEEDS = 3
 SHARDS, SEEDS_OF_A_SHARD = 8, 25
 """Of the nightly set; each seed is played in every scenario."""
 
