@@ -256,6 +256,11 @@ def _settings_table(value: Any) -> Any:
     return (as_table(value) if isinstance(value, ModelSettings) else value) or None
 
 
+HeaderName = Annotated[Text, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
+HeaderText = Annotated[Text, Field(pattern=r"^[\t -~]*$")]
+"""Text that a header can carry: one line of ASCII."""
+
+
 class SettingsConfig(_Table):
     """`ModelSettings` as a table; null leaves a setting to the provider."""
 
@@ -271,7 +276,7 @@ class SettingsConfig(_Table):
     service_tier: Annotated[Text, Field(min_length=1)] | None = None
     cache: Cache | None = None
     timeout_s: Annotated[StrictFloat, Field(gt=0)] | None = None
-    headers: dict[Annotated[Text, Field(min_length=1)], Text] | None = None
+    headers: dict[HeaderName, HeaderText] | None = None
     extra_body: JsonObject | None = None
     strict: StrictBool | None = None
     """If false, a setting that the provider or model does not support is left out; otherwise it is rejected."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+import pydantic
 
 from ...eventlog.errors import ConfigError
 from ..core.submission import check_text
@@ -19,7 +20,7 @@ from ..ports.runnable import Runnable, all_members
 from ..ports.settings import as_table
 from ..ports.suggestions import nearest
 from .agent import Agent
-from .config import BudgetsConfig
+from .config import AgentConfig, BudgetsConfig
 from .loop import RalphLoop
 from .swarm import Swarm
 
@@ -185,7 +186,11 @@ def _of_server(server: str, table: dict[str, Any], names: list[str]) -> dict[str
 
 
 def _lower_budgets(config: dict[str, Any], budgets: Any) -> None:
-    lower = BudgetsConfig.model_validate(budgets).model_dump(mode="json", exclude_none=True)
+    try:
+        lower = BudgetsConfig.model_validate(budgets).model_dump(mode="json", exclude_none=True)
+    except pydantic.ValidationError as error:
+        AgentConfig.from_config({**config, "budgets": budgets})  # names the key, as of an agent
+        raise ConfigError(f"budgets: {error}") from None
     before = config.get("budgets") or {}
     step = {**(before.get("step") or {}), **(lower.get("step") or {})}
     for where, now, was in (

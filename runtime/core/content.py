@@ -10,6 +10,7 @@ from ...eventlog.errors import ConfigError
 from ...eventlog.parts import FilePart, Part, TextPart
 from ...projections.messages import content_of, file_part_problem, sha256_hex
 from ..ports.files import Content, File, parts_of
+from ..ports.json_values import sound
 from .rules import FileRules
 
 CountTokens = Callable[[FilePart, bytes | None], int | None]
@@ -40,7 +41,7 @@ def held(content: Content, rules: FileRules, count: CountTokens = no_count) -> H
     known: list[str] = []
     for given in parts_of(content):
         if isinstance(given, TextPart):
-            parts.append(given)
+            parts += [given] if given.text else []  # some vendors refuse an empty one
         elif isinstance(given, FilePart):
             problem = file_part_problem(given)
             if problem is not None:
@@ -58,7 +59,7 @@ def held(content: Content, rules: FileRules, count: CountTokens = no_count) -> H
 
 def _file_part(file: File, rules: FileRules) -> FilePart:
     if file.data is None:
-        return FilePart(media_type=file.media_type, name=file.name, url=file.url, detail=file.detail)
+        return FilePart(media_type=file.media_type, name=sound(file.name), url=file.url, detail=file.detail)
     if len(file.data) > rules.file_bytes_max:
         raise ConfigError(
             f"{file} has {len(file.data):,} bytes, more than the {rules.file_bytes_max:,} of one file "
@@ -66,7 +67,7 @@ def _file_part(file: File, rules: FileRules) -> FilePart:
         )
     return FilePart(
         media_type=file.media_type,
-        name=file.name,
+        name=sound(file.name),
         artifact=sha256_hex(file.data),
         bytes=len(file.data),
         detail=file.detail,

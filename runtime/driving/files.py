@@ -73,10 +73,17 @@ def held_result(driver: Outbox, content: Any, veil: Veil) -> Held:
     """Return a tool's result as it is stored. Raises `ToolFailed` for a file over the limit."""
     rules = driver.journal.rules
     try:
-        given = [_veiled(part, veil) if isinstance(part, File) else part for part in parts_of(content)]
+        given = [_sound(part, veil) for part in parts_of(content)]
         return held(given, rules.files, _count(driver, rules.model))
     except ConfigError as error:
         raise ToolFailed(f"the tool returned a file that cannot be stored: {error}", in_doubt=True) from None
+
+
+def _sound(part: TextPart | FilePart | File, veil: Veil) -> TextPart | FilePart | File:
+    """Return a part as the log can store it, without the values of secrets in a file."""
+    if isinstance(part, File):
+        return _veiled(part, veil)
+    return TextPart(text=sound(part.text)) if isinstance(part, TextPart) else part
 
 
 def _veiled(file: File, veil: Veil) -> File:

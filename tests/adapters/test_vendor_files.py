@@ -15,6 +15,7 @@ from tests.fakes.anthropic_server import AnthropicServer
 from tests.fakes.mcp_server import PDF, WAV
 from tests.fakes.openai_server import Call, Reply, serve
 
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (1024).to_bytes(4, "big") * 2 + bytes(9)
 
 
@@ -37,8 +38,8 @@ PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (1024).to_bytes(4, "big") * 2 + bytes(9
         (
             "bedrock",
             "us.anthropic.claude-sonnet-4",
-            ["image/png", "application/pdf"],
-            ["audio/wav", "image/heic"],
+            ["image/png", "application/pdf", DOCX, "text/csv"],
+            ["audio/wav", "image/heic", "application/zip", "application/octet-stream"],
         ),
         ("bedrock", "amazon.nova-micro-v1:0", ["application/pdf"], ["image/png", "video/mp4"]),
         ("mistral", "mistral-large-latest", ["image/png", "application/pdf"], ["audio/wav"]),
@@ -135,7 +136,6 @@ CLAUDE_3, CLAUDE_4 = (
     "anthropic.claude-3-5-sonnet-20241022-v2:0",
     "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
 )
-DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,26 @@ async def test_a_tool_gives_files_to_the_model(place: Place, script: Script) -> 
     assert (await stored_bytes(place)).count(sha256(PDF).encode()) == 1
 
 
+async def test_what_utf_8_cannot_hold_in_content_of_a_tool_is_replaced_and_empty_texts_are_left_out(
+    place: Place, script: Script
+) -> None:
+    @tool(effect="pure")
+    def photo() -> list[str | File]:
+        """Take a photo."""
+        return ["", File.from_bytes(PNG, name="c\ud800.png"), "x\udc00y"]
+
+    agent = Agent(
+        "worker",
+        model=script(calls(call("photo")), {**says("Done."), "reads_files": ["d.png", "c?.png"]}),
+        tools=[photo],
+    )
+    await place.open(agent)
+    run = await place.start(agent, ["", "Look.", File.from_bytes(PNG, name="d.png"), ""])
+    assert (await run.result(timeout_s=30)).output == "Done."
+    (result,) = [event for event in await place.events(run) if event.type == "tool_result"]
+    assert [part.get("text", part.get("name")) for part in result.result] == ["c?.png", "x?y"]
+
+
 async def test_json_that_only_looks_like_parts_stays_json(place: Place, script: Script) -> None:
     forged = [{"type": "file", "media_type": "image/png", "artifact": sha256(PNG)}]
 

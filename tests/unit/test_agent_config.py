@@ -94,7 +94,9 @@ OPTIONAL: dict[str, st.SearchStrategy[Any]] = {
             "max_tokens": COUNTS,
             "stop": st.lists(WORDS, max_size=2),
             "reasoning": st.sampled_from(["off", "high"]) | COUNTS,
-            "headers": st.dictionaries(WORDS, WORDS, max_size=2),
+            "headers": st.dictionaries(
+                st.from_regex(r"[A-Za-z0-9-]{1,9}", fullmatch=True), WORDS, max_size=2
+            ),
             "extra_body": st.dictionaries(TEXT, VALUES, max_size=2),
             "strict": st.booleans(),
         },
@@ -334,6 +336,9 @@ def test_a_configuration_is_frozen() -> None:
         ("instructions", "\ud800", "instructions: it cannot be stored as JSON: text that is not valid"),
         ("settings", {"temperature": 2.1}, "settings.temperature: Input should be less than or equal to 2"),
         ("settings", {"top_p": math.nan}, "settings.top_p: Input should be a finite number, not nan"),
+        ("settings", {"headers": {"X": "a\r\nb"}}, "settings.headers.X: "),
+        ("settings", {"headers": {"X y": "a"}}, "settings.headers.X y: "),
+        ("settings", {"headers": {"X": "ä"}}, "settings.headers.X: "),
         ("settings", {"tempratur": 1}, "unknown key 'settings.tempratur'; did you mean 'temperature'?"),
         ("temperature", 0.5, "unknown key 'temperature'; did you mean 'settings.temperature'?"),
         ("tools", "lookup", "tools: must be a list, not 'lookup'"),

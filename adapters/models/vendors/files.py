@@ -16,6 +16,12 @@ from ..images import anthropic_tokens, google_tokens, image_size, openai_tokens
 _COMMON: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _PDF: Final = frozenset({"application/pdf"})
 _DOCX: Final = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+_BEDROCK_DOCUMENT_TYPES: Final = _PDF | {
+    _DOCX,
+    "application/msword",
+    "application/vnd.ms-excel",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
 _GEMINI: Final = _PDF | {"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"}
 _GEMINI_SOUNDS: Final = ("audio/", "video/")
 _BEDROCK_BLIND: Final = re.compile(
@@ -32,7 +38,7 @@ def _anthropic(model: str, media_type: str) -> bool:
 
 def _bedrock(model: str, media_type: str) -> bool:
     is_picture = media_type.startswith(("image/", "video/"))
-    if media_type.startswith("audio/"):
+    if not is_picture and media_type not in _BEDROCK_DOCUMENT_TYPES:
         return True
     return is_picture and (
         _BEDROCK_BLIND.search(model) is not None
