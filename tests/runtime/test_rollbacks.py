@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from foldlog.eventlog import ConfigError, NotRegistered, RunFailed
+from foldlog.projections.jobs import jobs_of
 from foldlog.runtime import Agent, Registry, ToolFailed, WorkflowTable, tool
 from foldlog.runtime.executors.preflight import Preflight
+from foldlog.runtime.rollbacks.rollback import rollbacks_of
 
 from tests.runtime.conftest import Place, call, calls, says
 
@@ -125,6 +127,13 @@ async def test_a_rollback_that_is_asked_for_again_is_the_same_run_and_nothing_is
     await first.result(timeout_s=30)
     assert (await rt.rollback(run.run_id, executor=cheap.executor)).run_id == first.run_id
     assert len([each for each in DONE if each.startswith("refund")]) == 2
+    rows = await (await rt.index()).runs(children=False, limit=-1)
+    (job,) = [job for job in jobs_of(rows) if job.job_id == run.run_id]
+    assert ([each.run_id for each in job.runs], [each.run_id for each in job.rollbacks]) == (
+        [run.run_id],
+        [first.run_id],
+    )
+    assert await rollbacks_of(rt.log, run.run_id) == [first.run_id]
 
 
 async def test_a_further_rollback_has_only_what_is_not_undone_yet(cheap: Place, script: Any) -> None:

@@ -43,7 +43,7 @@ def show(
     *,
     json: Json = False,
 ) -> int:
-    """Show a job and its attempts, in order."""
+    """Show a job, its attempts in order, and the runs that roll them back."""
     from ..loops import run_async
 
     return run_async(_show(settings_of(context), job, json=json))
@@ -95,6 +95,7 @@ async def _show(settings: Settings, name: str, *, json: bool) -> int:
     import msgspec
 
     from ....projections.jobs import jobs_of
+    from ....runtime.rollbacks.rollback import rollbacks_of
     from ..opening import opened, run_named
     from ..output.escaping import one_line
     from ..output.tables import Column
@@ -106,7 +107,10 @@ async def _show(settings: Settings, name: str, *, json: bool) -> int:
         index = await runtime.index()
         row = await index.run(await run_named(runtime, name))
         root = row if row.job_id else await index.run(row.root_id)
-        (job,) = jobs_of(await index.runs(job_id=root.job_id, limit=-1))
+        runs = await index.runs(job_id=root.job_id, limit=-1)
+        undoing = [each for run in runs for each in await rollbacks_of(runtime.log, run.run_id)]
+        rows = [*runs, *[await index.run(each) for each in undoing]]
+        (job,) = [job for job in jobs_of(rows) if job.job_id == root.job_id]
     if json:
         screen.json(msgspec.to_builtins(job))
         return OK
@@ -120,4 +124,7 @@ async def _show(settings: Settings, name: str, *, json: bool) -> int:
             for n, run in enumerate(job.runs, 1)
         ],
     )
+    for each in job.rollbacks:
+        of = each.trigger.key if each.trigger is not None else ""
+        screen.prose(f"run {of} is rolled back by run {each.run_id} ({each.status})")
     return OK
