@@ -13,7 +13,7 @@ from .run_list import RunRow
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job. `status` is that of its last run, `trigger` what started the first; `runs` are its attempts in order.
 
-    `rollbacks` are the runs that undo one of them, as far as they are among the rows, in order; each is a job of its own.
+    `rollbacks` are the runs that undo one of them, if they are among the rows; each is a job of its own.
     """
 
     job_id: str
