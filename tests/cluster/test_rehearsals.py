@@ -1,4 +1,4 @@
-"""The rehearsals of docs/rehearsals.md: servers die, hang, fill and restart under fifty runs; nothing may be lost."""
+"""The rehearsals of docs/rehearsals.md: servers die, hang, are cut off, fill and restart under fifty runs."""
 
 import dataclasses
 

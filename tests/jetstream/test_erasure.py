@@ -170,6 +170,7 @@ async def test_nothing_of_a_users_words_is_left_in_the_files_of_the_store(
             run = await rt.start(talker, f"{WORDS} {number}", user=USER, session="s", **key)
             await run.result()
             mine.add(run.run_id)
+        (moved,) = (await rt.archive(run.run_id, to=f"file://{tmp_path}/archive")).erased
         index = RunIndex(log, tmp_path / "index.sqlite3")
         await index.catch_up()
         assert await asyncio.to_thread(files_with, tmp_path / "server", WORDS)
@@ -189,7 +190,10 @@ async def test_nothing_of_a_users_words_is_left_in_the_files_of_the_store(
         assert await meanwhile > 0
 
         assert {each.run_id for each in receipt.erased} == mine
-        assert (receipt.open, receipt.left) == ((), ())
+        assert receipt.open == ()
+        assert [(left.kind, left.of, left.at) for left in receipt.left] == [
+            ("archive", run.run_id, moved.url)
+        ]
         assert await until_gone(tmp_path / "server", WORDS) == []
         await index.aclose()
         assert [path for path in files_with(tmp_path, WORDS) if path.parent.name != "scripts"] == []
