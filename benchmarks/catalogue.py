@@ -22,6 +22,7 @@ from .parts import (
     recovery,
     shards,
     streaming,
+    workflows,
     workload_a,
 )
 from .settings import Measured, Settings
@@ -169,6 +170,19 @@ PARTS = (
         measure=loads.measure_longest,
         bases={loads.EVENTS_A_SECOND: loads.DECODED},
         x_unit="steps",
+    ),
+    Part(
+        name="workflows",
+        title="A workflow's operations",
+        says=(
+            f"{workflows.STEPS} times {workflows.CALLS} calls at once of a tool that does nothing, on a log in memory: "
+            "asked for by code, and by a model that answers at once. Then the code of a run with "
+            f"{workflows.RECORDED:,} recorded operations goes over its log, as when a worker takes the run over."
+        ),
+        minutes=1,
+        measure=workflows.measure,
+        bases={workflows.CALL_CPU: workflows.AGENT},
+        x_unit="operations",
     ),
     Part(
         name="long-run",

@@ -10,7 +10,7 @@ import msgspec
 
 from .bounds import BARE, FOLDLOG, LOOP
 from .figures import Series, Taken, ratios
-from .parts import compressed, large, loads, parked, peers, recovery, streaming, workload_a
+from .parts import compressed, large, loads, parked, peers, recovery, streaming, workflows, workload_a
 
 Values = list[float]
 Measured = Mapping[str, Taken]
@@ -234,5 +234,16 @@ TARGETS = (
             ),
         )
         for part, steps in (("loads", 10), ("loads", 1000), ("loads-longest", 10_000))
+    ),
+    Target(
+        figure="CPU of a workflow's operation, ratio to an agent's tool call",
+        limit=1.0,
+        values=_ratio("workflows", workflows.CALL_CPU, workflows.WORKFLOW, workflows.AGENT),
+    ),
+    Target(
+        figure="10,000 recorded operations run again",
+        limit=0.3,
+        unit="s",
+        values=_found("workflows", workflows.AGAIN, workflows.WORKFLOW, workflows.RECORDED),
     ),
 )

@@ -296,7 +296,7 @@ def test_a_configuration_comes_back_as_it_was() -> None:
         (lambda: RalphLoop(Agent("a"), stop=Stop(score_threshold=0.5)), "there are no scorers"),
         (lambda: RalphLoop(Agent("a"), stop=NEVER), "every condition is off, so the loop never ends"),
         (lambda: RalphLoop(Agent("a"), scorers={"reflect": quality}), "'reflect' is the name"),
-        (lambda: RalphLoop("a"), "not an agent, swarm or loop"),  # type: ignore[arg-type] # what it is about
+        (lambda: RalphLoop("a"), "not an agent, swarm, loop or workflow"),  # type: ignore[arg-type] # what it is about
     ],
 )
 def test_a_wrong_loop_is_refused_by_the_key(make: Callable[[], RalphLoop], why: str) -> None:
