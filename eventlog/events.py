@@ -1061,11 +1061,12 @@ class TimerFired(EventFields, frozen=True, kw_only=True, tag="timer_fired"):
 
 
 class MessageQueued(EventFields, frozen=True, kw_only=True, tag="message_queued"):
-    """A message waits for the next step."""
+    """A message waits for the next step. A `request_key` is stored once: it names the request that was repeated."""
 
     type: ClassVar[Literal["message_queued"]] = "message_queued"
     content: str
     parts: list[Part] = []
+    request_key: str = ""
     by: str = ""
     via: Via = ""
     request_id: str = ""
@@ -1421,15 +1422,13 @@ class AccessWithdrawn(EventFields, frozen=True, kw_only=True, tag="access_withdr
 class AnswerKept(EventFields, frozen=True, kw_only=True, tag="answer_kept"):
     """What was answered to a request with an idempotency key; on its own subject for each key.
 
-    `request` is the SHA-256 (hex) of the request. `status` 0: it has begun, when its run was at `at_revision`.
-    `body` is the answer as JSON.
+    `request` is the SHA-256 (hex) of the request, `body` the answer as JSON.
     """
 
     type: ClassVar[Literal["answer_kept"]] = "answer_kept"
     request: str
     status: int = 0
     body: str = ""
-    at_revision: int = 0
 
 
 class AgentSaved(EventFields, frozen=True, kw_only=True, tag="agent_saved"):

@@ -30,6 +30,7 @@ VOLATILE = frozenset(
         "until",
         # random values
         "request_id",
+        "request_key",
         "sha256",
         "token",
         "traceparent",

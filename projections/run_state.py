@@ -391,6 +391,8 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     """The usage of the children that are over, with their descendants."""
     inner_cost_usd: str | None = "0"
     queue: list[Message] = []
+    message_keys: dict[str, int] = {}
+    """By the key of the request that queued a message, the revision of the run before it."""
     signals: list[UnreadSignal] = []
     """The signals that ended no wait yet, oldest first."""
     signal_count: int = 0

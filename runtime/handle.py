@@ -278,15 +278,15 @@ class RunHandle(Generic[OutputT]):
         subject = await self._located()
         return await cancel_family(self._runtime.log, subject, reason, by)
 
-    async def inject(self, content: Content, *, by: str | Actor = "") -> None:
-        """Queue a message for the run's next step: a text, a `File`, or a list of both.
+    async def inject(self, content: Content, *, request_key: str = "", by: str | Actor = "") -> None:
+        """Queue a message for the run's next step: a text, a `File`, or a list of both; one with a key only once.
 
         Raises `RunFinished`, `UnsupportedByExecutor`, `ConfigError` for a run that has no steps of its own, and for a
         file that is over a limit of its agent, or that its model is known not to take.
         """
         journal = await self._journal()
         message = await _message(self._runtime, journal, content)
-        command = msgspec.structs.replace(message, **actor_of(by).fields)
+        command = msgspec.structs.replace(message, request_key=request_key, **actor_of(by).fields)
         await self._send(command, journal=journal, refuse_finished=True, feature="inject")
 
     async def refresh_tools(

@@ -89,9 +89,7 @@ class _Judged:
         lock = self._door.locks.setdefault(f"{name}\0{call.key}", asyncio.Lock())
         async with lock:
             found = await kept.find(name, call.key)
-            if found is None or not found.status:
-                if found is not None:
-                    _check_same(found, call)
+            if found is None:
                 response = _response(call.request, self._route, await self._route.endpoint(call))
                 if response.status_code >= HTTPStatus.BAD_REQUEST or isinstance(response, StreamingResponse):
                     return response

@@ -40,6 +40,8 @@ from .counting import count_usage
 def queue_message(state: RunState, event: MessageQueued) -> None:
     """Queue a message for the next request."""
     state.queue.append(Message(role="user", content=event.content, parts=tuple(event.parts)))
+    if event.request_key:
+        state.message_keys[event.request_key] = state.head.rev
 
 
 def inject_message(state: RunState, event: MessageInjected) -> None:

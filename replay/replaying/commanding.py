@@ -233,7 +233,7 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
         case TimerFired():
             return TimerDue(event.timer_id)
         case MessageQueued():
-            return Inject(event.content, tuple(event.parts), **_actor(event))
+            return Inject(event.content, tuple(event.parts), event.request_key, **_actor(event))
         case PauseRequested():
             return (Resume if event.withdrawn else Pause)(**_actor(event))
         case Status(status="resumed", reason="manual" | "policy" | "takeover"):

@@ -320,10 +320,11 @@ class Fence(Actor, frozen=True):
 
 
 class Inject(Actor, frozen=True):
-    """Queue a message for the next step; `parts` is its whole content if it is more than one text."""
+    """Queue a message for the next step, a `request_key` once; `parts` is its content if it is no single text."""
 
     content: str
     parts: tuple[Part, ...] = ()
+    request_key: str = ""
 
 
 class RefreshTools(msgspec.Struct, frozen=True):

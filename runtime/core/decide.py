@@ -216,8 +216,9 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             turn.cancel(command.reason, command)
         case Fence():
             turn.fence(command.reason, command)
-        case Inject():
-            turn.add(MessageQueued(content=command.content, parts=list(command.parts), **command.fields))
+        case Inject(content=content, parts=parts, request_key=key):
+            if not key or key not in state.message_keys:
+                turn.add(MessageQueued(content=content, parts=list(parts), request_key=key, **command.fields))
         case RefreshTools():
             tool_refresh.requested(turn, command)
         case Pause():

@@ -1,13 +1,11 @@
 """Answers that are kept for the idempotency keys of requests: whoever repeats a request gets the first answer.
 
 The record of a key is a register. What a request did is in the logs of runs and nowhere else; the record keeps what was
-said about it. A request that may do a thing twice, because nothing in a run's log tells a repetition from another
-request, is recorded before it does it, with the revision of its run: what was done is looked for after that.
+said about it: a start has the key as its own, a fork as its id, a message as its `request_key`, and other commands are
+idempotent. So a request that is repeated while, or after, another server carries it out does nothing twice.
 """
 
 from __future__ import annotations
-
-import msgspec
 
 from ...eventlog.commits import Head
 from ...eventlog.errors import AppendUnsure, Conflict, LogUnavailable
@@ -26,25 +24,17 @@ class KeptAnswers:
         self._log = log
 
     async def find(self, actor: str, key: str) -> AnswerKept | None:
-        """Return the record of an actor's key; null if there is none. `status` 0: the request has begun."""
+        """Return the record of an actor's key; null if there is none."""
         return (await self._read(actor, key))[1]
-
-    async def begin(self, actor: str, key: str, request: str, revision: int) -> AnswerKept:
-        """Record that a request begins, unless it is recorded; return the record."""
-        return await self._store(actor, key, AnswerKept(request=request, at_revision=revision))
 
     async def keep(self, actor: str, key: str, request: str, status: int, body: str) -> AnswerKept:
         """Keep the answer to a request; return the first one."""
-        return await self._store(actor, key, AnswerKept(request=request, status=status, body=body))
-
-    async def _store(self, actor: str, key: str, event: AnswerKept) -> AnswerKept:
+        event = AnswerKept(request=request, status=status, body=body)
         subject = answer_subject(actor, key, self._log.events.shards)
         for _ in range(CONFLICTS_MAX):
             head, found = await self._read(actor, key)
-            if found is not None and (found.status or not event.status):
-                return found
             if found is not None:
-                event = msgspec.structs.replace(event, at_revision=found.at_revision)
+                return found
             try:
                 await self._log.events.append(register_write(self._log, subject, head, event))
             except (Conflict, AppendUnsure):

@@ -167,6 +167,20 @@ async def test_equal_requests_at_once_at_two_servers_are_carried_out_once() -> N
         assert len(await one.runtime.list_runs()) == 1
 
 
+async def test_equal_messages_at_once_at_two_servers_are_queued_once() -> None:
+    log = MemoryLog()
+    async with api(log) as one, api(log) as two:
+        run_id, _ = await paused(one.runtime)
+        clients = [served.client("operator", idempotency_key="k") for served in (one, two)]
+        path = f"/runs/{run_id}/messages"
+        answers = await asyncio.gather(*(each.post(path, json={"content": "Hurry"}) for each in clients))
+        assert [answer.status_code for answer in answers] == [200, 200]
+        assert await _queued(one.runtime, run_id) == ["Hurry"]
+        other = one.client("admin", idempotency_key="k")  # the same key of another holder is another request
+        assert (await other.post(path, json={"content": "Hurry"})).status_code == 200
+        assert await _queued(two.runtime, run_id) == ["Hurry", "Hurry"]
+
+
 async def test_a_server_that_dies_in_a_request_leaves_it_done_once_or_not_at_all() -> None:
     """It is cut off after each number of turns of the loop; then the request is repeated at another server."""
     done = 0

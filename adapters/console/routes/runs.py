@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from ....eventlog.commits import Chain, as_read, decode
+from ....eventlog.commits import Chain, as_read
 from ....eventlog.errors import ConfigError, NotRegistered
-from ....eventlog.events import ENGINE, Event, MessageQueued, Trigger
-from ....eventlog.names import check_name
+from ....eventlog.events import ENGINE, Event, Trigger
+from ....eventlog.names import check_name, digest_of
 from ....projections.family_totals import FamilyTotals
 from ....projections.operating.why import Why
 from ....projections.pending import Pending
@@ -17,7 +17,6 @@ from ....projections.run_list import RunRow
 from ....runtime.agents.kinds import runnable_of
 from ....runtime.journal.journal import restored
 from ....runtime.ports.suggestions import nearest
-from ....runtime.shared.kept_answers import KeptAnswers
 from ....runtime.stream import is_shown
 from ...http.answers import Refused
 from ...http.identifiers import traceparent
@@ -325,27 +324,13 @@ async def send_message(call: Call[Nothing, Message]) -> Done:
     """Queue a message for a run's next step."""
     if not call.body.content:
         raise ConfigError("content: a message must be a non-empty text")
-    if not (call.key and await _was_queued(call)):
-        await call.run.inject(call.body.content, by=call.author)
+    key = digest_of(call.actor.name, call.key, call.digest) if call.key else ""
+    run = call.run
+    if (
+        not key or key not in (await run.state()).message_keys
+    ):  # else it was queued by a server that did not answer
+        await run.inject(call.body.content, request_key=key, by=call.author)
     return await _done(call)
-
-
-async def _was_queued(call: Call[Nothing, Message]) -> bool:
-    """Return whether a server that died before it answered has queued this message: two equal ones are two, else."""
-    run, kept = call.run, KeptAnswers(call.runtime.log)
-    head = (await run.state()).head.rev
-    begun = await kept.begin(call.actor.name, call.key, call.digest, head)
-    if begun.at_revision >= head:
-        return False
-    log, subject = call.runtime.log, await call.runtime.locate(run.run_id)
-    async for stored in log.events.read(subject):
-        commit = decode(stored.data)
-        for revision, event in enumerate(commit.events, start=commit.rev):
-            if not isinstance(event, MessageQueued) or revision <= begun.at_revision:
-                continue
-            if (event.content, event.by) == (call.body.content, call.actor.name):
-                return True
-    return False
 
 
 async def _done(call: Call[Any, Any]) -> Done:
