@@ -6,6 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from ...eventlog.errors import ConfigError
 from ...runtime.triggers.schedule import Missed, Overlap, Schedule, checked
 from .project_file import project_tables, tables_in
@@ -20,7 +22,7 @@ class ScheduleTable(StrictTable):
     cron: str | None = None
     every: str | None = None
     tz: str | None = None
-    start: str | None = None
+    start: str | None = Field(None, alias="from")
     overlap: Overlap | None = None
     missed: Missed | None = None
     catchup_s: float | None = None
@@ -37,7 +39,7 @@ def load_schedules(path: Path | None = None) -> list[Schedule]:
 
 def _schedule(name: str, given: Any, where: str) -> Schedule:
     if isinstance(given, dict):
-        given = {"start" if key == "from" else key: _plain(value) for key, value in given.items()}
+        given = {key: _plain(value) for key, value in given.items()}
     table = ScheduleTable.read(given, where)
     document = table.model_dump(exclude_none=True)
     try:

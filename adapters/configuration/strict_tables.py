@@ -20,11 +20,10 @@ class StrictTable(BaseModel):
     @classmethod
     def _known_keys(cls, data: Any) -> Any:
         if isinstance(data, dict):
+            known = [field.alias or name for name, field in cls.model_fields.items()]
             for key in data:
-                if key not in cls.model_fields:
-                    raise PydanticCustomError(
-                        "unknown_key", f"unknown key {key!r}{nearest(str(key), cls.model_fields)}"
-                    )
+                if key not in known:
+                    raise PydanticCustomError("unknown_key", f"unknown key {key!r}{nearest(str(key), known)}")
         return data
 
     @classmethod

@@ -19,6 +19,7 @@ overlap = "allow"
 agent = "unserved"
 cron = "@yearly"
 tz = "Europe/Oslo"
+jitter_s = 30
 """
 
 
@@ -54,6 +55,7 @@ def test_commands_to_a_schedule_are_shown_and_a_wrong_name_is_one_line(project: 
     project.run("schedules", "apply", write(project, FILE))
     assert project.run("schedules", "pause", "yearly", "--by", "ada").code == 0
     shown = project.run("schedules", "show", "yearly")
+    assert "catch-up 3600 s, jitter 30 s" in shown.out
     assert "paused" in shown.out
     assert "ada" in shown.out
     assert project.run("schedules", "resume", "yearly").code == 0
@@ -75,6 +77,8 @@ def test_commands_to_a_schedule_are_shown_and_a_wrong_name_is_one_line(project: 
         ("[schedules.a]\nagent = 'x'\ncron = '@daily'", "cron needs its time zone"),
         ("[schedules.a]\nevery = '1h'", "[schedules.a]: agent: Field required"),
         ("[schedules.a]\nagent = 'x'\nevery = '1h'\ntimezone = 'UTC'", "unknown key 'timezone'"),
+        ("[schedules.a]\nagent = 'x'\nevery = '1h'\nstart = 'x'", "unknown key 'start'; known are"),
+        ("[schedules.a]\nagent = 'x'\nevery = '1h'\nform = 'x'", "unknown key 'form'; did you mean 'from'?"),
         ("[schedules.a]\nagent = 'x'\nevery = 5", "every: Input should be a valid string"),
         ("[schedules.a]\nagent = 'x'\nevery = '1h'\nfrom = 2026-03-01T07:00:00", "from needs an offset"),
         ("[schedules.a]\nagent = 'x'\nevery = '1h'\noverlap = 'some'", "overlap: Input should be 'skip'"),

@@ -226,9 +226,10 @@ def _fields(row: ScheduleRow) -> Iterator[tuple[str, str]]:
     yield "agent", one_line(schedule.agent_name)
     yield "times", one_line(_times(row))
     yield "input", one_line(given)
+    jitter = f", jitter {schedule.jitter_s:g} s" if schedule.jitter_s else ""
     yield (
         "policies",
-        f"overlap {schedule.overlap}, missed {schedule.missed}, catch-up {schedule.catchup_s:g} s",
+        f"overlap {schedule.overlap}, missed {schedule.missed}, catch-up {schedule.catchup_s:g} s{jitter}",
     )
     yield "next", "paused" if row.paused else _moment(row, row.next_at)
     if row.wanted:
