@@ -1,4 +1,4 @@
-"""Agents as records of the log: checked against what workers have, kept in versions, and run without a restart."""
+"""Agents as records of the log: checked against workers, kept in versions, run without a restart (W57)."""
 
 from __future__ import annotations
 
