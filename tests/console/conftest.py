@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.console.site import Site
@@ -14,6 +15,16 @@ from tests.console.site import Site
 DEBIAN = ("chromium", "chromium-browser", "google-chrome")
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 320, "height": 640}
 Open = Callable[..., Page]
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+
+def violations(page: Page) -> list[tuple[str, list[str]]]:
+    """Return the rules that the page breaks, each with the first elements that do."""
+    found = Axe().run(page, options={"resultTypes": ["violations"], "runOnly": RULES})
+    return [
+        (each["id"], [node["html"][:160] for node in each["nodes"][:3]])
+        for each in found.response["violations"]
+    ]
 
 
 def chromium() -> str:

@@ -9,80 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from foldlog.eventlog.events import Status
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from tests.console.conftest import DESKTOP, PHONE, Open
+from tests.console.conftest import Open, violations
 from tests.console.site import HOSTILE, Site, wait_for
 from tests.unit.traces import Family
-
-SCREENS = (
-    "runs",
-    "runs?f=status:error agent:nobody",
-    "runs/{refunded}",
-    "runs/{done}?tab=steps",
-    "runs/{paused}?tab=events&rev=7",
-    "runs/00-nothing",
-    "approvals",
-    "approvals?decided=1",
-    "queue",
-    "workers",
-    "compare",
-    "compare?a={refunded}&b={paused}",
-    "sessions",
-    "sessions/ada",
-    "costs",
-    "schedules",
-    "monitor",
-    "settings",
-    "settings?tab=server",
-    "no-such-screen",
-)
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-
-
-def violations(page: Page) -> list[tuple[str, list[str]]]:
-    """Return the rules that the page breaks, each with the first elements that do."""
-    found = Axe().run(page, options={"resultTypes": ["violations"], "runOnly": RULES})
-    return [
-        (each["id"], [node["html"][:160] for node in each["nodes"][:3]])
-        for each in found.response["violations"]
-    ]
-
-
-@pytest.mark.parametrize("screen", SCREENS)
-def test_a_screen_meets_wcag_wide_and_light_and_narrow_and_dark(
-    open_page: Open, site: Site, screen: str
-) -> None:
-    page = shown(open_page, site, screen)
-    assert violations(page) == []
-    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
-    page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    assert violations(page) == []
-    wide: Any = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-    assert wide[0] <= wide[1]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["wide", "narrow"])
-@pytest.mark.parametrize("theme", ["light", "dark", "contrast"])
-@pytest.mark.parametrize("screen", SCREENS)
-def test_a_screen_meets_wcag_in_every_theme_and_width(
-    open_page: Open, site: Site, screen: str, theme: str, size: dict[str, int]
-) -> None:
-    page = shown(open_page, site, screen)
-    page.set_viewport_size(size)  # type: ignore[arg-type]
-    page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
-    assert violations(page) == []
-
-
-def shown(open_page: Open, site: Site, screen: str) -> Page:
-    """Return the page of a screen once it has its content."""
-    page = open_page(screen.format_map(site.runs))
-    expect(page.locator("h1, .failed, .empty").first).to_be_visible()
-    expect(page.locator(".skeleton")).to_have_count(0)
-    return page
 
 
 def test_the_list_shows_each_run_and_its_chips_filter_it(open_page: Open, site: Site) -> None:
