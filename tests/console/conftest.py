@@ -58,16 +58,19 @@ def open_page(browser: Browser, site: Site) -> Iterator[Open]:
     contexts: list[Any] = []
     wrong: list[str] = []
 
-    def opened(path: str, *, theme: str = "light", size: dict[str, int] = DESKTOP, at: Site = site) -> Page:
+    def opened(
+        path: str, *, theme: str = "light", size: dict[str, int] = DESKTOP, at: Site | str = site
+    ) -> Page:
+        address = at if isinstance(at, str) else at.address
         context = browser.new_context(viewport=size, color_scheme="dark" if theme == "dark" else "light")  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on(
             "request",
-            lambda asked: asked.url.startswith((at.address, "blob:", "data:")) or wrong.append(asked.url),
+            lambda asked: asked.url.startswith((address, "blob:", "data:")) or wrong.append(asked.url),
         )
-        page.goto(at.address + path.lstrip("/"))
+        page.goto(address + path.lstrip("/"))
         return page
 
     yield opened
