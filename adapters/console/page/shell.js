@@ -3,6 +3,7 @@ import { signal, effect } from "./vendor/preact.js";
 import { get } from "./api.js";
 import { follow } from "./stream.js";
 import { preferences } from "./preferences.js";
+import { oneLine } from "./text.js";
 
 export const me = signal(/** @type {any} */ (null));
 /** The number of pending approvals; a text if there are more than can be counted; null until it is known. */
@@ -24,8 +25,13 @@ async function countApprovals() {
   const more = typeof before === "number" && rows.length > before;
   if (more && preferences.value.notify && document.hidden && "Notification" in globalThis && Notification.permission === "granted") {
     const newest = rows[rows.length - 1];
-    new Notification("foldlog: an approval waits", { body: `${newest.tool_name || newest.kind} of ${newest.agent_path}`, tag: newest.approval_id });
+    new Notification("foldlog: an approval waits", { body: notification(newest), tag: newest.approval_id });
   }
+}
+
+/** What a notification says of an approval: one line, whatever strangers have written. @param {any} row */
+export function notification(row) {
+  return `${oneLine(row.tool_name || row.kind, 80)} of ${oneLine(row.agent_path, 80)}`;
 }
 
 let following = false;
