@@ -270,7 +270,7 @@ def test_a_fork_shows_its_plan_before_it_starts_and_then_leads_to_itself(open_pa
 
 def test_the_list_says_why_a_run_waits(open_page: Open, site: Site) -> None:
     page = open_page("runs?f=status:queued")
-    expect(page.locator(".line.why").first).to_contain_text("No worker serves agent")
+    expect(page.locator(".line.why").first).to_contain_text("No worker serves agent", timeout=20_000)
 
 
 def test_children_are_hidden_in_the_list_and_shown_below_their_parents_as_a_tree(

@@ -14,6 +14,8 @@ import { NAMES, parameters, tokens, withFilter, written } from "../filters.js";
 
 const STATUSES = ["queued", "running", "paused", "completed", "error", "cancelled"];
 const PAGE = 100;
+/** A reason comes and goes by itself, too: a run that nobody serves is told as such after some seconds. */
+const AGAIN_MS = 5000;
 const HEIGHTS = { normal: 46, compact: 30 };
 
 /** The total of counts; a text if one is not exact. @param {Record<string, number|string>} counts */
@@ -113,18 +115,23 @@ function sorted(rows) {
 /** Why open runs wait, by run. */
 const reasons = signal(/** @type {Map<string, string>} */ (new Map()));
 
-/** Read why runs wait whenever the list has changed and shows one that may: at most once a second. @param {any[]} rows */
+/** Read why runs wait whenever the list has changed and shows one that may, at most once a second, and from time to time. @param {any[]} rows */
 function useReasons(rows) {
   const open = rows.some((row) => !row.ended_at);
   const asked = useRef(0);
   useEffect(() => {
     if (!open) return undefined;
-    const soon = setTimeout(async () => {
+    const read = async () => {
       asked.current = Date.now();
       const queue = await get("/queue").catch(() => null);
       if (queue) reasons.value = new Map(queue.waiting.map((/** @type {any} */ { row, why }) => [row.run_id, why.sentence]));
-    }, Math.max(0, asked.current + 1000 - Date.now()));
-    return () => clearTimeout(soon);
+    };
+    const soon = setTimeout(read, Math.max(0, asked.current + 1000 - Date.now()));
+    const again = setInterval(() => document.hidden || read(), AGAIN_MS);
+    return () => {
+      clearTimeout(soon);
+      clearInterval(again);
+    };
   }, [rows, open]);
 }
 
