@@ -176,7 +176,9 @@ class Retrying:
         if from_failure:
             return await self._fork(state.run, submitted, chosen, executor)
         wish = again(submitted, state.run, chosen, executor)
-        wish = msgspec.structs.replace(wish, trigger=with_actor(wish.trigger, self._actor))
+        wish = msgspec.structs.replace(
+            wish, trigger=with_actor(self._trigger(submitted, state.run), self._actor)
+        )
         return await self._submit(wish, self._agent)
 
     async def _next(self, run: str, *, from_failure: bool) -> int:
@@ -209,9 +211,14 @@ class Retrying:
             executor=executor,
             agent=self._agent,
             fork_id=_fork_id(run, number),
-            trigger=trigger_of(submitted, run),
+            trigger=self._trigger(submitted, run),
             by=self._actor,
         )
+
+    def _trigger(self, submitted: Submitted, run: str) -> Trigger:
+        """Return the trigger of the retry; the request that asks for it counts, not that of the first run."""
+        found = trigger_of(submitted, run)
+        return msgspec.structs.replace(found, request_id=self._actor.request_id or found.request_id)
 
 
 def _fork_id(run: str, number: int) -> str:

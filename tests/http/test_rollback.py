@@ -1,4 +1,4 @@
-"""Rollbacks over HTTP: a plan is shown, an admin starts it once, and its steps wait for their approvals."""
+"""Rollbacks and retries over HTTP: a plan is shown, an admin starts it once, and its steps wait for their approvals."""
 
 from __future__ import annotations
 
@@ -86,3 +86,17 @@ async def test_a_rollback_that_cannot_be_is_refused_with_its_reason_and_stores_n
             assert (await operator.post(f"/runs/{sold}/rollback/plan")).status_code == 200
             assert (await operator.post(f"/runs/{sold}/rollback")).status_code == 403
         assert len((await client.get("/runs")).json()["rows"]) == 2
+
+
+async def test_a_retry_has_the_id_of_the_request_that_asked_for_it() -> None:
+    async with api(MemoryLog()) as served, served.client("operator") as client:
+        started = await client.post("/runs", json={"agent": "triager", "input": "It is broken"})
+        run = started.json()["run_id"]
+        await served.runtime.get_run(run).result(timeout_s=30)
+        again = await client.post(f"/runs/{run}/retry")
+        submitted = (await served.runtime.get_run(again.json()["run_id"]).state()).submitted
+        assert submitted is not None
+        assert submitted.trigger is not None
+        assert (submitted.trigger.kind, submitted.trigger.key) == ("retry", run)
+        assert submitted.trigger.request_id == again.headers["x-request-id"]
+        assert submitted.trigger.request_id != started.headers["x-request-id"]
