@@ -601,7 +601,7 @@ async def timer_fires(world: World) -> None:
 def no_watch(patch: pytest.MonkeyPatch) -> None:
     real = local.watch_timer
 
-    def never(journal: Journal, due_at: float) -> Timer:
+    def never(journal: Journal, due_at: float, *_lane: int) -> Timer:
         return msgspec.structs.replace(real(journal, due_at), due_at=float("inf"))
 
     patch.setattr(local, "watch_timer", never)
