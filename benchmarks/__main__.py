@@ -93,6 +93,13 @@ def _parser() -> argparse.ArgumentParser:
         "--rounds", type=int, metavar="N", help="rounds of each part, instead of its own number"
     )
     parser.add_argument(
+        "--times",
+        type=int,
+        default=1,
+        metavar="N",
+        help="N times as many runs in the part large, and readers in followers: 10 is ten million commits",
+    )
+    parser.add_argument(
         "--quick", action="store_true", help="try whether it works: a round of next to nothing"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured there, too")
@@ -117,7 +124,7 @@ def _taken(part: Part, options: argparse.Namespace, console: Console) -> Taken:
             if not console.is_terminal:
                 console.print(f"{part.name}, {time.monotonic() - begun:.0f} s: {what}", highlight=False)
 
-        settings = Settings(rounds=options.rounds, quick=options.quick, say=say)
+        settings = Settings(rounds=options.rounds, quick=options.quick, times=options.times, say=say)
         measured = uvloop.run(part.measure(settings))
     return Taken(
         part=part.name,

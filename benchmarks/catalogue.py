@@ -13,6 +13,7 @@ from .parts import (
     cluster,
     compressed,
     followers,
+    keeping,
     large,
     loads,
     long_run,
@@ -226,7 +227,7 @@ PARTS = (
         says=(
             "All in one process. They read one run that says ten pieces a second, each of which a thousand readers "
             "get: ten thousand a second in that process. Then they follow a run that waits for a person, while "
-            "others run."
+            "others run. `--times 10` is ten thousand of them."
         ),
         minutes=2,
         by_default=False,
@@ -239,15 +240,39 @@ PARTS = (
         title="A stream with a million commits",
         says=(
             "50,000 runs of 21 commits in one stream, beside a stream with a hundred of them. Filled without fsync and "
-            "measured with it, after a restart of the server. Loads are of the whole run, without snapshots."
+            "measured with it, after a restart of the server. Loads are of the whole run, without snapshots. "
+            "`--times 10` is ten million commits."
         ),
         minutes=3,
         by_default=False,
         measure=large.measure,
         bases=dict.fromkeys(
-            (large.SERVER, large.LOAD, large.LOAD_AGAIN, large.WORKER, large.REBUILD, large.OPENED),
+            (
+                large.SERVER,
+                large.LOAD,
+                large.LOAD_AGAIN,
+                large.WORKER,
+                large.REBUILD,
+                large.OPENED,
+                large.LISTED,
+            ),
             large.SMALL,
         ),
+    ),
+    Part(
+        name="retention",
+        title="A month under retention",
+        says=(
+            "Forty runs a day of three commits and 40 KB, in one stream, kept for five days; days pass by the clock. "
+            "After each day one pass of retention erases what is due; at the end a writer appends beside one. The "
+            "server syncs every second, so that it gives freed blocks of 8 MB back at once."
+        ),
+        minutes=3,
+        by_default=False,
+        measure=keeping.measure,
+        bases={keeping.DISK: keeping.ALL, keeping.LATENCY: keeping.ALONE, keeping.TAIL: keeping.ALONE},
+        plots=(keeping.DISK,),
+        x_unit="days",
     ),
     Part(
         name="compressed",

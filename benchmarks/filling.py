@@ -17,17 +17,21 @@ BETWEEN_ANSWERS = 500
 SAY_EVERY_RUNS = 1000
 
 
-def renamed(template: Sequence[Commit], run: str) -> Iterator[bytes]:
-    """The commits of a run as another run's."""
+def renamed(template: Sequence[Commit], run: str, at: float | None = None) -> Iterator[bytes]:
+    """The commits of a run as another run's; `at` replaces their times."""
     previous = ""
     for commit in template:
-        data = encode(msgspec.structs.replace(commit, run=run, root="", prev=previous))
+        when = commit.at if at is None else at
+        data = encode(msgspec.structs.replace(commit, run=run, root=run, prev=previous, at=when))
         previous = digest_of_bytes(data)
         yield data
 
 
 async def fill(
-    url: str, runs: Sequence[tuple[str, Sequence[bytes]]], say: Callable[[str], None]
+    url: str,
+    runs: Sequence[tuple[str, Sequence[bytes]]],
+    say: Callable[[str], None],
+    at: float | None = None,
 ) -> list[Subject]:
     """Store runs of these names, each with the commits of another run, in shard 0; their subjects."""
     layout, subjects, sent = Layout(NAMESPACE), list[Subject](), 0
@@ -37,7 +41,7 @@ async def fill(
     for number, (run, commits) in enumerate(runs, start=1):
         subjects.append(names.run_subject(0, run, run))
         subject = layout.subject(subjects[-1]).decode()
-        for data in renamed(templates[id(commits)], run):
+        for data in renamed(templates[id(commits)], run, at):
             sent += 1
             if sent % BETWEEN_ANSWERS:
                 await connection.publish(subject, data)

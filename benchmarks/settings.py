@@ -14,11 +14,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     rounds: int | None = None
     quick: bool = False
+    times: int = 1
+    """How many times as large the parts are whose size is a question: a namespace, a crowd of readers."""
     say: Callable[[str], None]
 
     def count(self, full: int, quick: int) -> int:
         """A number of runs, tokens, readers, ..."""
         return quick if self.quick else full
+
+    def scaled(self, full: int, quick: int) -> int:
+        """A number that `--times` multiplies."""
+        return quick if self.quick else full * self.times
 
     def rounds_of(self, default: int) -> int:
         """Return the number of rounds for a part with this default."""

@@ -26,13 +26,14 @@ LONGER_STEPS = 25
 LONGER = 15
 STARTS = 3
 SEED = 5
-SMALL, LARGE = "a log of a hundred runs", "a log of 50,000 runs"
+SMALL, LARGE = "a log of a hundred runs", f"a log of {RUNS:,} runs"
 LOAD = "load of a run of 200 events that nobody read since the server started"
 LOAD_AGAIN = "load of that run again"
 WORKER = "from the start of a worker's process to the end of a run that waited for it"
 REBUILD = "projections, built from nothing"
 REBUILD_RATE = "projections, built from nothing: commits a second"
 OPENED = "projections, opened again"
+LISTED = "the newest twenty runs, listed"
 SERVER = "start of the server on its store"
 
 
@@ -42,7 +43,8 @@ async def measure(settings: Settings) -> Measured:
     settings.say("two runs to be copied")
     shorter = await bounds.commits_of_a_run()
     longer = await bounds.commits_of_a_run(LONGER_STEPS)
-    for who, runs in ((SMALL, 100), (LARGE, settings.count(RUNS, 200))):
+    many = settings.scaled(RUNS, 200)
+    for who, runs in ((SMALL, 100), (LARGE if many == RUNS else f"a log of {many:,} runs", many)):
         wanted = [(f"00-{names.getrandbits(80):020x}", shorter) for _ in range(runs)]
         for place in range(LONGER):  # some longer ones, all over the stream
             at = (2 * place + 1) * runs // (2 * LONGER)
@@ -51,7 +53,7 @@ async def measure(settings: Settings) -> Measured:
             await _measured(found, who, wanted, Path(directory), settings)
     events = sum(len(decode(data).events) for data in longer)
     found.remarks.append(
-        f"the run of 200 events has {events}; the large log has {RUNS * len(shorter):,} commits"
+        f"the run of 200 events has {events}; the large log has {many * len(shorter):,} commits"
     )
     return found.measured()
 
@@ -104,6 +106,7 @@ async def _projections(found: Collected, who: str, log: JetStreamLog, path: Path
     took_s = await timed_ms(built.catch_up) / 1000
     found.add(REBUILD, who, "s", took_s)
     found.add(REBUILD_RATE, who, "/s", commits / took_s)
+    found.add(LISTED, who, "ms", await timed_ms(lambda: built.runs(limit=20)))
     await built.aclose()
 
     async def opened() -> None:

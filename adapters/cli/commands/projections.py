@@ -81,14 +81,15 @@ async def _rebuild(settings: Settings) -> int:
         index = await runtime.index()
         rebuilding = asyncio.create_task(index.rebuild())
         while not (await asyncio.wait({rebuilding}, timeout=TOLD_EVERY_S))[0]:
-            screen.say(f"{await _percent(index)} % of the log is folded")
+            screen.say(await _progress(index))
         await rebuilding
         rows = sum(index.sizes().values())
     screen.tell(f"rebuilt: {rows} rows")
     return OK
 
 
-async def _percent(index: Projector) -> int:
-    """Return how much of the log is folded, by the positions in it."""
+async def _progress(index: Projector) -> str:
+    """Return how much of the log is folded, and how many positions are left."""
     done, whole = await index.progress()
-    return done * 100 // max(1, whole)
+    left = max(0, whole - done)
+    return f"{done * 100 // max(1, whole)} % of the log is folded, {left:,} positions to go"
