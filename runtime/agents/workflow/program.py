@@ -158,12 +158,7 @@ class Program:
     @property
     def told(self) -> ToldAs:
         """The run that the code is told it is: of a fork, the original while the code runs over what they share."""
-        submitted = self.state.submitted
-        fork = submitted.fork if submitted is not None else None
-        for each in fork.code.told if fork is not None and fork.code is not None else ():
-            if self._cursor < each.ends:
-                return each
-        return told_itself(self.state)
+        return _told(self.state, self._cursor)
 
     def written(self, awaitable: Operation[Any] | Gather) -> None:
         """Note an awaitable of the run: by the end of the code it must have been awaited."""
@@ -410,6 +405,13 @@ def _outside_of_tasks() -> Iterator[None]:
         yield
     finally:
         asyncio.tasks._enter_task(loop, task)  # noqa: SLF001
+
+
+def _told(state: RunState, given: int) -> ToldAs:
+    """Return the run that code is told it is which has seen so many ends."""
+    fork = state.submitted.fork if state.submitted is not None else None
+    shared = fork.code.told if fork is not None and fork.code is not None else ()
+    return next((each for each in shared if given < each.ends), told_itself(state))
 
 
 def _is_told(state: RunState, place: str) -> bool:
