@@ -197,7 +197,9 @@ async def test_only_post_is_taken() -> None:
 
 
 async def test_while_the_log_is_away_the_sender_is_asked_to_repeat_itself() -> None:
-    log = FaultyLog(MemoryLog(), [Outage(1, duration_s=3600)])
+    log = FaultyLog(
+        MemoryLog(), [Outage(2, duration_s=3600)]
+    )  # 1: whether its content is sealed, at the opening
     async with door(log) as (app, _):
         answer = await ask(app, "/hooks/github", BODY, signed("github", BODY))
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
