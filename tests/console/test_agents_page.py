@@ -6,15 +6,15 @@ import re
 
 from playwright.sync_api import expect
 
-from tests.console.conftest import Open
+from tests.console.conftest import Open, violations
 from tests.console.site import Site
-from tests.console.test_page import shown, violations
 
 
 def test_an_agent_is_made_in_the_form_changed_compared_started_and_removed(
     open_page: Open, site: Site
 ) -> None:
-    page = shown(open_page, site, "agents?new=1")
+    page = open_page("agents?new=1")
+    expect(page.get_by_label(re.compile("^name"))).to_be_visible()
     assert violations(page) == []
     page.get_by_label(re.compile("^name")).fill("porter")
     page.get_by_label(re.compile("^model")).first.fill("scriptd:x")

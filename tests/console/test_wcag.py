@@ -30,6 +30,8 @@ SCREENS = (
     "approvals?decided=1",
     "queue",
     "workers",
+    "agents",
+    "agents?new=1",
     "compare",
     "compare?a={refunded}&b={paused}",
     "sessions",
