@@ -1,4 +1,4 @@
-"""Who drives, holds and waits: what the routes answer, and what the stream tells as it changes."""
+"""Workers, holders of slots and lanes, and waiting runs, as the routes answer them and the stream sends changes."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _PROBLEM = {
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong, where, and what to do. Errors add what they carry."""
+    """A problem: what is wrong, where, and what to do. Errors add what they carry."""
 
     type: str
     title: str

@@ -1,4 +1,4 @@
-"""How the API is served: the names it answers to, who is let in without a token, and which proxies are believed."""
+"""Options of serving the API: the names it answers to, who is let in without a token, and the proxies it believes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often one may ask: writes and starts by token, sign-ins by address, and heavy questions at once."""
+"""Rates of requests: writes and starts by token, sign-ins by address, and heavy questions at once."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class PythonTool(Generic[P, R, DepsT_contra]):
         self.compensate: Compensate | None = None
         """Names the call that undoes a call (`compensation`); null for a tool without one."""
         self.rollback_hint = ""
-        """How a person undoes a call."""
+        """Instructions for a person who undoes a call."""
         self.once: Callable[[dict[str, Any]], object] | None = None
         """Returns the key of a call, of which the namespace has one outcome; null for a tool without keys."""
         self._arguments = arguments

@@ -64,7 +64,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IssueToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long a resume token is valid, in seconds."""
+    """The time for which a resume token is valid, in seconds."""
 
     expires_s: float = 24 * 3600.0
 

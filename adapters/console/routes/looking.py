@@ -31,7 +31,7 @@ _TWO = asyncio.Semaphore(2)
 
 
 class TimelineQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much is shown: key events, normal ones too, or all that are stored."""
+    """The detail that is shown: key events, normal ones too, or all that are stored."""
 
     level: Literal["key", "normal", "engine"] = "normal"
 
@@ -72,7 +72,7 @@ class Messages(msgspec.Struct, frozen=True):
 
 
 class CallEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen after a call: artifacts with their digests, and the report of each postcondition."""
+    """Evidence of a call: artifacts with their digests, and the report of each postcondition."""
 
     run_id: str
     step: int | None

@@ -42,14 +42,14 @@ class Turns(msgspec.Struct, frozen=True):
 
 
 class DropTurns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many of the last turns are removed, of which lane."""
+    """The number of last turns to remove, and their lane."""
 
     turns: int
     lane: str | None = None
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """How many turns were removed."""
+    """The number of turns that were removed."""
 
     dropped: int
 

@@ -62,7 +62,7 @@ class Breakers(msgspec.Struct, frozen=True):
 
 
 class CostsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What costs are grouped by, from a day on (UTC, `2026-11-24`; default: 30 days ago) and before one."""
+    """The key by which costs are grouped, from a day on (UTC, `2026-11-24`; default: 30 days ago) and before one."""
 
     by: By = "day"
     since: str = msgspec.field(default="", name="from")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RollBack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is to be undone: all, or from the call `from_step` on. `plan` is the digest of the plan that was shown.
+    """The part to undo: all, or from the call `from_step` on. `plan` is the digest of the plan that was shown.
 
     `executor` is that of the run by default.
     """
@@ -45,7 +45,7 @@ class RollbackStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownRollback(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rollback would do, and the digest of that. `rollback`: the run that does it already, or has done it."""
+    """The plan of a rollback, and its digest. `rollback`: the run that does it already, or has done it."""
 
     digest: str
     run: str

@@ -22,7 +22,7 @@ BatchAction = Literal["cancel", "pause", "resume", "retry", "approve", "reject"]
 
 
 class RetryRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a run that is over is retried; `from_failure`: from before what failed, with the recorded results."""
+    """A retry of a run that is over; `from_failure`: from before what failed, with the recorded results."""
 
     from_failure: bool = False
     number: int | None = None
@@ -55,7 +55,7 @@ class ForkRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ShownPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a fork would do, and the digest that says so when it is started. `calls` are those open there, and later."""
+    """The plan of a fork, and the digest that agrees to it at the start. `calls` are those open there, and later."""
 
     digest: str
     run: str
@@ -82,7 +82,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one of them: `status` 200, or that of the problem in `detail`. `told` is the answer in short."""
+    """The outcome of one of them: `status` 200, or that of the problem in `detail`. `told` is the answer in short."""
 
     id: str
     status: int
@@ -91,7 +91,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchDone(msgspec.Struct, frozen=True):
-    """How many were meant, and a result for each; none of a dry run."""
+    """The number of runs that were meant, and a result for each; none of a dry run."""
 
     count: int
     results: list[BatchResult]

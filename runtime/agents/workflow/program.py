@@ -102,7 +102,7 @@ class Program:
         self._given: set[str] = set()
         self._unseen = dict.fromkeys(flow.asked)
         self._waiting: dict[str, list[_Strand | _Arm | _Drain]] = {}
-        """What goes on with the end of each operation that is waited for, by place."""
+        """The parts of the code that go on with the end of an operation, by its place."""
         self._operations: dict[str, Operation[Any]] = {}
         """The operations that are waited for, by place."""
         self._unawaited: dict[int, Operation[Any] | Gather] = {}
