@@ -54,7 +54,7 @@ from .core.waits import check_callback, check_signal
 from .journal.cancel import cancel_family
 from .journal.family import ancestors, family_of
 from .journal.journal import DECISIONS_MAX, Journal, following
-from .journal.outages import STALE_READ_S
+from .journal.outages import STALE_READ_S, is_last
 from .journal.timers import wakeup_for
 from .operating.surroundings import Executors, below_of_state, board_for, standing_of_state
 from .ports.executor import Executor, require
@@ -551,8 +551,9 @@ class RunHandle(Generic[OutputT]):
             turn = Turn(state, journal.rules, self._runtime.log.clock.now())
             take(turn, command)
             if not turn.events:
-                if not await _was_stale(journal):
+                if await is_last(journal.log, journal.subject, journal.state.head.position):
                     return journal
+                await journal.catch_up()
                 continue
             wakes = was_parked and state.runnable
             extra = [WakeWrite(wakeup_for(journal, cause=state.head.rev + len(turn.events)))] if wakes else []
@@ -563,15 +564,6 @@ class RunHandle(Generic[OutputT]):
     def _finished(self, state: RunState) -> RunFinished:
         how = f"over ({state.status})" if state.over else "being cancelled"
         return RunFinished(f"run {self.run_id} is {how}: start a new one")
-
-
-async def _was_stale(journal: Journal) -> bool:
-    """Read again if the log had more than was read: a stale read may show a command as done that was not."""
-    if await journal.log.events.last_position(journal.subject) <= journal.state.head.position:
-        return False
-    await journal.log.clock.sleep(STALE_READ_S)
-    await journal.catch_up()
-    return True
 
 
 async def _until_over(log: Log, subject: Subject, outcome: Outcome) -> None:

@@ -19,7 +19,7 @@ from .core.decide import take
 from .core.turn import Turn
 from .journal.journal import Journal
 from .journal.keys import restore_keys
-from .journal.outages import REFUSALS_MAX, STALE_READ_S
+from .journal.outages import REFUSALS_MAX, STALE_READ_S, is_last
 from .journal.register import read_register, register_write
 from .triggers import judging
 from .triggers.register import read_schedule, read_schedules, store_schedule
@@ -111,9 +111,8 @@ async def _hold(log: Log, subject: Subject, at: float) -> bool:
         if not turn.events:
             if journal.state.held_at is not None:
                 return True
-            if await log.events.last_position(subject) <= journal.state.head.position:
+            if await is_last(log, subject, journal.state.head.position):
                 return False
-            await log.clock.sleep(STALE_READ_S)
         elif await journal.store(turn.events, epoch=0):
             return True
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ...eventlog.errors import AgentConfigError, ConfigProblem
 from ...eventlog.ports import Offer, Presence
 from ..agents.agent import Agent
-from ..agents.config import AgentConfig
+from ..agents.config import MODEL, AgentConfig
 from ..ports.suggestions import near, nearest
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _models(table: Mapping[str, Any], key: str) -> Iterator[str]:
-    value = table.get(key, "openai:gpt-4o" if key == "model" else None)
+    value = table.get(key, MODEL if key == "model" else None)
     texts = [value] if isinstance(value, str) else _texts(value)
     yield from (each for each in texts if ":" in each)
 

@@ -7,6 +7,7 @@ from typing import ParamSpec, TypeVar
 
 from ...eventlog.clock import Clock
 from ...eventlog.errors import LogUnavailable
+from ...eventlog.ports import Log, Selector
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,3 +26,14 @@ async def through_outages(
             return await attempt(*args, **kwargs)
         except LogUnavailable:
             await clock.sleep(OUTAGE_POLL_S)
+
+
+async def is_last(log: Log, selector: Selector, position: int) -> bool:
+    """Return whether nothing that is selected came after a position that was read; else give replicas time to catch up.
+
+    Reads may be stale, so what one of them lacks is only said after this. Raises `LogUnavailable`.
+    """
+    if await log.events.last_position(selector) <= position:
+        return True
+    await log.clock.sleep(STALE_READ_S)
+    return False

@@ -18,7 +18,7 @@ from ...eventlog.errors import AppendUnsure, ConfigError, Conflict, LogUnavailab
 from ...eventlog.events import AccessGranted, AccessWithdrawn, Role, StoredEvent
 from ...eventlog.names import access_subject, check_name
 from ...eventlog.ports import Log, Stored
-from ..journal.outages import STALE_READ_S
+from ..journal.outages import is_last
 from ..journal.register import register_write
 
 PREFIX = "fl_"
@@ -76,7 +76,7 @@ class AccessTokens:
             if name in found and found[name].sha256 == digest:  # an append without an answer was ours
                 return Issued(token, found[name])
             if name in found and not is_over(found[name], now):
-                if not await self._is_last(head):
+                if not await is_last(self._log, self._subject, head.position):
                     continue
                 raise ConfigError(f"{name} has a token: revoke that one first, or choose another name")
             if await self._append(head, event):
@@ -88,7 +88,7 @@ class AccessTokens:
         for _ in range(CONFLICTS_MAX):
             head, found = await self._read()
             if name not in found:
-                if not await self._is_last(head):
+                if not await is_last(self._log, self._subject, head.position):
                     continue
                 return False
             if await self._append(head, AccessWithdrawn(name=name, by=by)):
@@ -111,13 +111,6 @@ class AccessTokens:
         async for stored in self._log.events.read(self._subject):
             head = _fold(chain, found, stored)
         return head, found
-
-    async def _is_last(self, head: Head) -> bool:
-        """Return whether nothing came after what was read: a read may be stale, and gets the time to catch up."""
-        if await self._log.events.last_position(self._subject) == head.position:
-            return True
-        await self._log.clock.sleep(STALE_READ_S)
-        return False
 
     async def _append(self, head: Head, event: StoredEvent) -> bool:
         try:
