@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from ...eventlog.errors import FoldlogError
+from ...runtime.tools.functions import INLINE
 
 T = TypeVar("T")
 EPOCH_S = 1_800_000_000.0
@@ -225,11 +226,16 @@ def run_simulated(
 ) -> T:
     """Run `main` on its own loop until it returns, and cancel what is still running then.
 
-    Without picks, callbacks run in the order in which they became ready. Raises what `main` raises, `Stuck` and
-    `TooLong`.
+    Without picks, callbacks run in the order in which they became ready. Functions that are not async run on the loop,
+    too: simulated time would not wait for a thread. Raises what `main` raises, `Stuck` and `TooLong`.
     """
+
+    async def inline() -> T:
+        INLINE.set(True)
+        return await main()
+
     loop = SimulatedLoop(picks, steps_max=steps_max)
     try:
-        return loop.run_until_complete(main())
+        return loop.run_until_complete(inline())
     finally:
         loop.forget()

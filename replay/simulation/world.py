@@ -44,7 +44,6 @@ from ...runtime.ports.prices import PriceBook
 from ...runtime.ports.runnable import Runnable
 from ...runtime.ports.tools import Tool, ToolContextPort
 from ...runtime.shared.resume_tokens import callback_place
-from ...runtime.tools.functions import INLINE
 from ...runtime.tools.verified import Verifiable, Verification
 from .injected import Injected
 from .loop import OWNER, SimulatedClock
@@ -134,7 +133,6 @@ class World:
 
     def __init__(self, *, ack_wait_s: float = LEASE_S, snapshot_events: int = SNAPSHOT_EVENTS) -> None:
         WORLD.set(self)
-        INLINE.set(True)
         self.clock = SimulatedClock()
         self.log = MemoryLog(clock=self.clock, ack_wait_s=ack_wait_s)
         self.snapshot_events = snapshot_events

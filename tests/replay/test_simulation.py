@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from foldlog.replay.simulation.cast import an_agent, calls, says
 from foldlog.replay.simulation.world import Job
 from foldlog.runtime import Agent, ToolContext, tool
 from foldlog.runtime.executors.worker import Worker
+from foldlog.runtime.tools.functions import call_function
 
 SCRIPT: dict[str, Any] = {
     "input": "question",
@@ -113,6 +115,13 @@ def test_choices_that_were_taken_are_taken_again() -> None:
 def test_a_thread_is_refused() -> None:
     with pytest.raises(RuntimeError, match="no threads"):
         run_simulated(lambda: asyncio.to_thread(print))
+
+
+def test_a_function_that_is_not_async_runs_on_the_loop_whose_time_would_not_wait_for_a_thread() -> None:
+    async def main() -> tuple[int, float]:
+        return await call_function(threading.get_ident), asyncio.get_running_loop().time()
+
+    assert run_simulated(main) == (threading.get_ident(), 0.0)
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
