@@ -2,7 +2,7 @@ FROM python:3.11-slim AS build
 WORKDIR /src
 RUN python -m venv /opt/foldlog
 COPY deploy/requirements.lock ./
-RUN /opt/foldlog/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
+RUN /opt/foldlog/bin/pip install --no-cache-dir --no-deps --require-hashes -r requirements.lock
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY package/ package/
 COPY eventlog/ eventlog/

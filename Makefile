@@ -51,6 +51,8 @@ check: $(VENV)/installed
 bench: $(VENV)/installed
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+# The lock names every distribution, so pip has nothing to look for; where it looks, it finds no hash for an extra of a
+# locked distribution ("google-auth[requests]") and gives up.
 $(VENV)/locked: requirements.lock $(BROKEN)
 	@rm -rf $(VENV)
 	@python=$$(PYTHON="$(PYTHON)" sh .ci/find-python) || exit 1; \
@@ -61,7 +63,8 @@ $(VENV)/locked: requirements.lock $(BROKEN)
 	else \
 	    echo "Installing the locked dependencies into $(VENV) with pip and $$python (about a minute)"; \
 	    "$$python" -m venv $(VENV) && \
-	    $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --require-hashes -r requirements.lock; \
+	    $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps \
+	        --require-hashes -r requirements.lock; \
 	fi
 	@touch $@
 

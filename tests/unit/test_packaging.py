@@ -11,6 +11,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("adapters", "eventlog", "projections", "replay", "runtime")
@@ -33,6 +35,32 @@ def copy_source(target: Path) -> None:
             shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ROOT / name, target / name)
+
+
+def test_the_lock_leaves_no_dependency_to_be_found_while_it_is_installed() -> None:
+    locked = {
+        canonicalize_name(line.split("==")[0])
+        for line in (ROOT / "requirements.lock").read_text().splitlines()
+        if "==" in line
+    }
+    missing = set()
+    wanted, seen = [("foldlog", "dev")], set()
+    while wanted:
+        name, extra = wanted.pop()
+        if (name, extra) in seen:
+            continue
+        seen.add((name, extra))
+        for text in importlib.metadata.requires(name) or ():
+            need = Requirement(text)
+            if need.marker is not None and not need.marker.evaluate({"extra": extra}):
+                continue
+            dependency = canonicalize_name(need.name)
+            if dependency not in locked | {"foldlog"}:
+                missing.add(f"{dependency} of {name}")
+                continue
+            wanted += [(dependency, each) for each in ("", *need.extras)]
+    assert len(seen) > 100
+    assert not missing
 
 
 @pytest.fixture(scope="module")
