@@ -463,7 +463,7 @@ class Keys(Protocol):
     """Wrapped keys, apart from all that they seal: in no backup, and overwritten when they are replaced."""
 
     async def in_use(self) -> bool:
-        """Return whether the namespace has, or had, any."""
+        """Return whether the namespace has, or had, any. A no may be half a minute old."""
         ...
 
     async def get(self, name: str) -> tuple[int, bytes] | None:

@@ -20,8 +20,9 @@ def agreed(screen: Screen, question: str, act: str) -> bool:
     except typer.Abort:
         if sys.stdin.isatty():
             raise
+        typer.echo(err=True)  # ends the line of the question
         raise ConfigError(f"cannot ask for confirmation without a terminal; use --yes to {act}") from None
     if answer:
         return True
-    screen.say("nothing was started")
+    screen.say("nothing was done")
     return False

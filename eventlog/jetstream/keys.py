@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
+from ..clock import Clock
 from ..errors import Conflict
 from ..ports import At
 from . import headers
@@ -19,6 +20,8 @@ from .removals import overwrite, places_of
 from .streams import WrongPosition, read_lasts, store
 from .wire import NoResponders, Refused, Wire
 
+UNUSED_S = 30.0
+"""The time for which a process believes that nobody has made a key, in seconds."""
 _STREAM_NOT_FOUND, _NO_MESSAGE = 10059, 10037
 
 
@@ -38,11 +41,19 @@ class _Info(msgspec.Struct, frozen=True):
 class JetStreamKeys:
     """`Keys` in a separate stream."""
 
-    def __init__(self, wire: Wire, layout: Layout, keeper: Namespace) -> None:
-        self._wire, self._layout, self._keeper = wire, layout, keeper
+    def __init__(self, wire: Wire, layout: Layout, keeper: Namespace, clock: Clock) -> None:
+        self._wire, self._layout, self._keeper, self._clock = wire, layout, keeper, clock
+        self._unused_at: float | None = None
+        """The last time at which the stream was looked for and not found, on the clock's monotonic time."""
 
     async def in_use(self) -> bool:
-        """Return whether there is the stream. Raises `LogUnavailable`."""
+        """Return whether there is the stream; a no is believed for `UNUSED_S`. Raises `LogUnavailable`."""
+        now = self._clock.monotonic()
+        if self._unused_at is None or now - self._unused_at >= UNUSED_S:
+            self._unused_at = None if await self._exists() else now
+        return self._unused_at is None
+
+    async def _exists(self) -> bool:
         try:
             await self._wire.api(f"STREAM.INFO.{self._layout.keys}", None, _Info)
         except Refused as refused:
@@ -94,7 +105,7 @@ class JetStreamKeys:
 
     async def all(self) -> AsyncIterator[tuple[str, int, bytes]]:
         """Yield the names with their positions and values. Raises `LogUnavailable`."""
-        if not await self.in_use():
+        if not await self._exists():
             return
         async for message in read_lasts(self._wire, self._layout.keys, self._layout.key("*")):
             yield message.subject.rpartition(b".")[2].decode(), message.position, message.data

@@ -50,7 +50,7 @@ class JetStreamLog:
         self.drafts = JetStreamDrafts(wire, layout)
         self.artifacts = JetStreamArtifacts(wire, layout)
         self.snapshots = JetStreamSnapshots(wire, layout)
-        self.keys = JetStreamKeys(wire, layout, keeper)
+        self.keys = JetStreamKeys(wire, layout, keeper, clock)
 
     @property
     def url(self) -> str:

@@ -18,7 +18,6 @@ class MemoryKeys:
 
     async def in_use(self) -> bool:
         """Return whether there is, or was, any."""
-        await checkpoint()
         return bool(self._values)
 
     async def get(self, name: str) -> tuple[int, bytes] | None:

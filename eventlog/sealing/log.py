@@ -231,6 +231,15 @@ async def begin_family(log: Log, root: str, submitted: Submitted) -> None:
         await family.begin(submitted)
 
 
+async def check_not_sealed_since(log: Log) -> None:
+    """Raise `KeyMissing` if the namespace has keys, and had none when this process opened it (W58)."""
+    if not isinstance(log, SealedLog) and await log.keys.in_use():
+        raise KeyMissing(
+            f"namespace {log.namespace!r} has sealed values since this process opened it: set [seal] in foldlog.toml, "
+            "or FOLDLOG_SEAL, as its workers have it, and start the process again; nothing was stored"
+        )
+
+
 def over(held: FamilyArtifacts, log: Log, root: str) -> FamilyArtifacts:
     """Return artifacts from elsewhere, such as a file, opened by the keys of the log."""
     family = log.artifacts.of(root)

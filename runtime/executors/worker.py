@@ -197,7 +197,7 @@ class Worker:
                 await self._log.wakeups.ack(delivery.token)
             else:
                 await self._log.wakeups.nak(delivery.token, delay_s)
-        except LogUnavailable as error:
+        except (LogUnavailable, KeyMissing) as error:
             logger.warning("wake-up of run %s: %s; it will be delivered again", delivery.wakeup.run, error)
         except asyncio.CancelledError:
             with contextlib.suppress(LogUnavailable):  # so that others need not wait for the redelivery

@@ -18,6 +18,7 @@ from ...eventlog.events import KeyRecorded, StoredEvent, Submitted, Unknown
 from ...eventlog.names import check_name, key_subject, new_run_id, run_subject, shard_in, shard_of
 from ...eventlog.offload import restore, spill
 from ...eventlog.ports import Log, Subject
+from ...eventlog.sealing.log import check_not_sealed_since
 from .journal import DECISIONS_MAX
 from .lanes import purged
 from .outages import STALE_READ_S
@@ -38,7 +39,11 @@ class RunPlace(msgspec.Struct, frozen=True):
 
 
 async def place_of_run(log: Log, submitted: Submitted, run_id: str | None = None) -> RunPlace:
-    """Return the place of a run to submit. Raises `RunConflict` for a key that belongs to another agent or input."""
+    """Return the place of a run to submit. Raises `RunConflict` for a key that belongs to another agent or input.
+
+    Raises `KeyMissing` in a process that could only store it unsealed in a namespace with sealed values.
+    """
+    await check_not_sealed_since(log)
     shards = log.events.shards
     if run_id is not None:
         check_name("the run id", run_id)

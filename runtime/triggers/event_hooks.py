@@ -22,6 +22,7 @@ from ...eventlog.errors import (
     ConfigError,
     Conflict,
     FoldlogError,
+    KeyMissing,
     LogUnavailable,
     RunConflict,
     RunNotFound,
@@ -133,6 +134,9 @@ class HookFollower:
                 await self._from_here(shard, ready)
             except LogUnavailable:
                 pass
+            except KeyMissing as error:
+                logger.warning("hook %s: left to another worker: %s", ready.hook.name, error)
+                delay_s = BROKEN_DELAY_S
             except Exception:
                 logger.exception("hook %s: shard %d cannot be followed", ready.hook.name, shard)
                 delay_s = BROKEN_DELAY_S
@@ -194,7 +198,7 @@ class HookFollower:
         for attempt in range(ATTEMPTS):
             try:
                 started = await self._starter.start(wish)
-            except LogUnavailable:
+            except (LogUnavailable, KeyMissing):  # who lacks a key leaves it to others (W60)
                 raise
             except (
                 RunConflict,

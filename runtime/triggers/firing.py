@@ -12,6 +12,7 @@ from typing import Literal
 from ...eventlog.errors import (
     Conflict,
     FoldlogError,
+    KeyMissing,
     LogUnavailable,
     RunConflict,
     RunGone,
@@ -71,7 +72,7 @@ class Firing:
         for number, wanted in enumerate(found.start):
             try:
                 occurrence = await self._occur(schedule, last, wanted, now, by_hand=number < found.by_hand)
-            except LogUnavailable:
+            except (LogUnavailable, KeyMissing):  # who lacks a key leaves it to others (W60)
                 raise
             except (FoldlogError, Missing) as error:
                 if delivery.attempt < START_ATTEMPTS:

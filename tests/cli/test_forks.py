@@ -37,7 +37,7 @@ def test_a_fork_is_shown_and_asked_about_before_it_starts(project: Project) -> N
     refused = answered(project, "n\n", "fork", "parent", REGISTRY, "--at", "9")
     assert (refused.returncode, refused.stdout.strip()) == (1, "")
     assert "revision 9 of 18" in refused.stderr
-    assert "nothing was started" in refused.stderr
+    assert "nothing was done" in refused.stderr
     silent = answered(project, "", "fork", "parent", REGISTRY, "--at", "9")
     assert silent.returncode == 2
     assert "--yes" in silent.stderr

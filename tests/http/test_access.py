@@ -212,6 +212,20 @@ async def test_without_a_key_each_message_is_one_of_its_own() -> None:
         assert await _queued(served.runtime, run_id) == ["Hurry"] * 4
 
 
+async def test_a_kept_answer_repeats_no_words_of_the_run() -> None:
+    log = MemoryLog()
+    async with api(log) as served, served.client("operator", idempotency_key="k") as client:
+        _run, approval = await paused(served.runtime)
+        path, words = f"/approvals/{approval}/decision", "as Ada asked"
+        for replayed in (None, "true"):
+            answer = await client.post(path, json={"decision": "approved", "note": words})
+            assert (answer.status_code, answer.headers.get("idempotency-replayed")) == (200, replayed)
+        shards = range(log.events.shards)
+        kept = [each.data for shard in shards async for each in log.events.heads(shard, "answer")]
+        assert len(kept) == 1
+        assert words.encode() not in kept[0]
+
+
 async def test_an_answer_with_a_secret_is_not_kept() -> None:
     async with api(MemoryLog()) as served, served.client("admin", idempotency_key="k") as client:
         _run, approval = await paused(served.runtime)

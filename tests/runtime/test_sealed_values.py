@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -18,9 +19,12 @@ from foldlog.eventlog.sealing import HeldKeys, KeyRecord, SealedLog, generated, 
 from foldlog.eventlog.sealing.cipher import Cipher, is_sealed
 from foldlog.eventlog.sealing.keyring import owner_of
 from foldlog.replay import check_log, check_trace, export, import_archive, load_trace, read_archive, replay
-from foldlog.runtime import Agent, File, Registry, RunHandle, Runtime, tool
+from foldlog.runtime import Agent, File, Registry, RunHandle, Runtime, Schedule, tool
 from foldlog.runtime.burying.erased_keys import erase_key
+from foldlog.runtime.driving.host import Host
+from foldlog.runtime.executors.starting import WorkerStarter
 from foldlog.runtime.journal.journal import Journal
+from foldlog.runtime.triggers.firing import START_ATTEMPTS, Firing
 
 from .conftest import HeldTool, Place, call, calls, says
 
@@ -76,13 +80,15 @@ async def commits_of(log: Log) -> list[bytes]:
     return [s.data for shard in range(log.events.shards) async for s in log.events.read(Shard(shard))]
 
 
-async def stored_bytes(log: Log) -> bytes:
-    """All that the log has of its runs: commits, artifacts that they name, snapshots and keys of submissions."""
-    found = await commits_of(log)
+async def stored_bytes(log: Log, but: str = "") -> bytes:
+    """All that the log has of its runs: commits, artifacts that they name, snapshots and keys of submissions.
+
+    Without those of the root run `but`.
+    """
+    found = [data for data in await commits_of(log) if decode(data).root != but]
     inner = log.inner if isinstance(log, SealedLog) else log
-    for data in list(found):
-        for digest in references(decode(data).events):
-            found.append(await inner.artifacts.find(digest))
+    for digest in [digest for data in found for digest in references(decode(data).events)]:
+        found += [await inner.artifacts.find(digest)]
     if isinstance(inner, MemoryLog):
         found += [*inner.snapshots.kept.values()]
         found += [data for family in inner.artifacts._families.values() for data in family.values()]
@@ -220,6 +226,54 @@ async def test_a_worker_without_the_key_leaves_the_run_to_one_that_has_it(script
             await Journal(unable.log, await able.runtime.locate(run.run_id)).load()
         await able.add_worker("able")
         assert (await run.result(timeout_s=60)).output == WORDS
+
+
+async def test_a_process_that_was_open_before_the_first_key_stores_nothing_more_in_clear(
+    script: Script,
+) -> None:
+    log = MemoryLog()
+    agent = Agent("chat", model=script(says(WORDS)))
+    registry = Registry(agents=[agent])
+    async with (
+        Runtime.open(log=log, registry=registry) as early,
+        Runtime.open(log=log, registry=registry, seal=wrapper()) as runtime,
+    ):
+        before = await early.run(agent, "hello", user="ada")
+        sealed = await runtime.run(agent, WORDS, user="ada")
+        for submitting in (
+            early.run(agent, WORDS, user="ada"),
+            early.run(agent, WORDS, idempotency_key="k"),
+            early.fork(before.run_id, at=3, input=WORDS, executor="local"),
+        ):
+            with pytest.raises(KeyMissing, match="has sealed values since this process opened it"):
+                await submitting
+        with pytest.raises(KeyMissing):
+            await early.get_run(sealed.run_id).state()
+        assert (await early.get_run(before.run_id).state()).output == WORDS
+        assert WORDS.encode() not in await stored_bytes(log, but=before.run_id)
+
+
+async def test_a_time_of_a_schedule_is_left_to_a_worker_that_has_the_key(script: Script) -> None:
+    log = MemoryLog()
+    agent = Agent("chat", model=script(says(WORDS)))
+    async with contextlib.AsyncExitStack() as stack:
+        able = Place(SealedLog(log, wrapper()), "durable", stack)
+        runtime = await able.open(agent, workers=0)
+        await runtime.schedules.apply(Schedule("daily", "chat", every="1d", input=WORDS))
+        await runtime.schedules.trigger("daily")
+        strange = Host(log=SealedLog(log, None), registry=runtime.registry, worker="strange")
+        async with log.wakeups.pull(frozenset({"chat"})) as deliveries:
+            delivery = await anext(aiter(deliveries))
+            with pytest.raises(KeyMissing):
+                await Firing(strange.log, WorkerStarter(strange)).judge(
+                    msgspec.structs.replace(delivery, attempt=START_ATTEMPTS)
+                )
+            await log.wakeups.nak(delivery.token)
+        await able.add_worker("able")
+        async with asyncio.timeout(30), contextlib.aclosing(runtime.follow()) as events:
+            assert await anext(event.is_end async for event in events if event.is_end)
+        counts = (await runtime.schedules.get("daily")).counts
+        assert counts.skipped == 0
 
 
 async def test_after_a_rotation_the_old_wrapping_key_is_needed_no_longer(

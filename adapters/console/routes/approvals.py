@@ -54,13 +54,12 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored answer; that of the first who gave it, if it was given before."""
+    """The stored answer; that of the first who gave it, if it was given before. Its words are in the run."""
 
     approval_id: str
     run_id: str
     decision: str
     by: str
-    note: str
 
 
 class IssueToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,7 +137,6 @@ async def decide(call: Call[Nothing, Decide]) -> Decided:
         run_id=row.run_id,
         decision=stored.decision,
         by=stored.by,
-        note=stored.note,
     )
 
 
