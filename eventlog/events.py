@@ -1420,7 +1420,7 @@ class AccessWithdrawn(EventFields, frozen=True, kw_only=True, tag="access_withdr
 
 
 class AnswerKept(EventFields, frozen=True, kw_only=True, tag="answer_kept"):
-    """What was answered to a request with an idempotency key; on its own subject for each key.
+    """The answer that was given to a request with an idempotency key; on its own subject for each key.
 
     `request` is the SHA-256 (hex) of the request, `body` the answer as JSON, which repeats no content of a run.
     """

@@ -37,7 +37,7 @@ _WAIT = "wait-"
 
 
 class Wait(NamedTuple):
-    """The id of an interrupt that is no approval: what waits, and the cursor of its last event."""
+    """The id of an interrupt that is not an approval: what waits, and the cursor of its last event."""
 
     run: str
     cursor: str

@@ -119,7 +119,7 @@ Cost = Literal["", "write", "start", "heavy", "sign-in"]
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     """A route of the API. `role` null: no one needs to sign in. `path` is that below `/api/v1`.
 
-    `answer` is the shape of the answer, several in a tuple; null: it is no JSON, but has the type `media`.
+    `answer` is the shape of the answer, several in a tuple; null: the answer is not JSON, but of the type `media`.
     """
 
     method: Literal["GET", "POST", "PATCH", "DELETE"]

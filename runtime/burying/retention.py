@@ -43,7 +43,7 @@ class AgentRetention(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long families are kept after their root's end, where their copies go, and how long their keys last.
+    """The times for which families and their keys are kept after their root's end, and where their copies go.
 
     Times are in seconds; `keep_s` null: for ever. `archive` is a URL; empty: no copy.
     """

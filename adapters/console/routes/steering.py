@@ -134,7 +134,7 @@ async def _plan(call: Call[Nothing, ForkRun]) -> ShownPlan:
     plan = await call.runtime.plan_fork(
         call.path("run"), at=asked.at, model=asked.model, input=asked.input, tools=asked.tools
     )
-    # How the origin goes on is no part of what was agreed to: it may be running.
+    # The origin may be running: its progress is not part of what was agreed to.
     agreed = msgspec.structs.replace(plan, status="", revisions=0)
     return ShownPlan(
         digest=hashlib.sha256(msgspec.json.encode(agreed)).hexdigest(),

@@ -89,7 +89,7 @@ Seconds = Annotated[StrictFloat, Field(gt=0)]
 
 
 class StepRetry(pydantic.BaseModel):
-    """How often a step is tried."""
+    """The number of attempts of a step."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -146,7 +146,7 @@ class StepConfig(pydantic.BaseModel):
 
     @property
     def attempts(self) -> int:
-        """How often it is tried at most."""
+        """The highest number of attempts."""
         return self.retry.attempts if self.retry is not None else 1
 
     @property
