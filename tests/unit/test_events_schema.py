@@ -59,6 +59,7 @@ def values_of(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
             return SCALARS[type(kind)]
 
 
+@cache
 def structs_of(cls: type[Any]) -> st.SearchStrategy[Any]:
     fields = {f.name: values_of(f.type) for f in msgspec.inspect.type_info(cls).fields}
     required = {f.name: fields[f.name] for f in msgspec.inspect.type_info(cls).fields if f.required}
@@ -78,8 +79,13 @@ def commit_of(*events: Any) -> Commit:
 
 
 @cache
+def schemas() -> dict[str, dict[str, Any]]:
+    return {"commit": commit_schema(), **event_schemas()}
+
+
+@cache
 def validator_of(name: str) -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator({"commit": commit_schema(), **event_schemas()}[name])
+    return jsonschema.Draft202012Validator(schemas()[name])
 
 
 def problems(document: Any, name: str = "commit") -> list[str]:
