@@ -289,7 +289,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The parts that a worker has for stored agents: the names of tools, providers and secrets, and entries of MCP servers.
+    """The parts for stored agents that a worker has: names of tools, providers and secrets, and entries of MCP servers.
 
     `agents` are those of its code, whose names stored agents cannot have.
     """

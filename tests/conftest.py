@@ -1,6 +1,9 @@
 """No test fails because of its machine: hypothesis' deadlines are off, and nobody's stored knowledge is looked at."""
 
-from collections.abc import Iterator
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,3 +35,21 @@ def forked_commands() -> Iterator[Path]:
 def mcp_server(forked_commands: Path) -> dict[str, Any]:
     """The entry of an MCP server over stdio, for tests that do not look at its process."""
     return {"command": str(forked_commands / "mcp_server"), "args": ["stdio"]}
+
+
+@pytest.fixture(scope="session")
+def http_server(forked_commands: Path) -> Callable[..., AbstractContextManager[str]]:
+    """Start an MCP server over HTTP; the context is its URL, and when it ends, the server is dead."""
+
+    @contextmanager
+    def serve(kind: str = "http", port: int = 0, **env: str) -> Iterator[str]:
+        command = [forked_commands / "mcp_server", kind, str(port)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | env) as client:
+            assert client.stdout is not None
+            try:
+                yield f"http://127.0.0.1:{int(client.stdout.readline())}/mcp"
+            finally:
+                client.kill()
+                client.stdout.read()  # to its end, which is that of the forked process
+
+    return serve

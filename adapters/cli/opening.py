@@ -35,7 +35,7 @@ async def opened(
         namespace=settings.namespace,
         registry=registry,
         limits={} if registry is None else None,
-    ) as runtime:  # one that drives nothing needs no limits, and a wrong limit must not prevent reading
+    ) as runtime:  # what drives nothing needs no limits, and a wrong one must not prevent reading
         yield runtime
 
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,24 +77,18 @@ class Recorder:
         return self.answers[name]
 
 
-@contextmanager
-def http_server(kind: str = "http", port: int = 0, **env: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    command = [sys.executable, SDK, kind, str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | env) as process:
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}/mcp", process
-        finally:
-            process.kill()
+ServeHttp = Callable[..., AbstractContextManager[str]]
 
 
 @pytest.fixture(scope="module", params=["stdio", "http", "legacy-http"])
-def entry(request: pytest.FixtureRequest, mcp_server: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def entry(
+    request: pytest.FixtureRequest, mcp_server: dict[str, Any], http_server: ServeHttp
+) -> Iterator[dict[str, Any]]:
     """A server of each kind. Those over HTTP live as long as the module, the others as long as the factory."""
     if request.param == "stdio":
         yield mcp_server
     else:
-        with http_server(request.param) as (url, _):
+        with http_server(request.param) as url:
             yield {"url": url}
 
 
@@ -229,9 +223,11 @@ async def test_variables_are_resolved_when_connecting(fresh: McpToolSource, monk
         assert await call(source, "environment", name="FOLDLOG_TEST_SECRET") == "<unset>"
 
 
-async def test_headers_go_with_every_request(fresh: McpToolSource, monkeypatch: pytest.MonkeyPatch):
+async def test_headers_go_with_every_request(
+    fresh: McpToolSource, monkeypatch: pytest.MonkeyPatch, http_server: ServeHttp
+):
     monkeypatch.setenv("FOLDLOG_TEST_SECRET", "s3cret")
-    with http_server(FAKE_MCP_TOKEN="s3cret") as (url, _):
+    with http_server(FAKE_MCP_TOKEN="s3cret") as url:
         right = {"url": url, "headers": {"Authorization": "Bearer ${FOLDLOG_TEST_SECRET}"}}
         async with opened(fresh, right) as source:
             assert await call(source, "search", query="x") == "found x"
@@ -554,9 +550,9 @@ async def test_a_server_that_dies_in_a_call_means_what_the_effect_says_and_is_st
 
 @pytest.mark.parametrize("kind", ["http", "legacy-http"])
 async def test_an_http_server_that_dies_in_a_call_and_comes_back_is_used_again(
-    fresh: McpToolSource, kind: str
+    fresh: McpToolSource, kind: str, http_server: ServeHttp
 ):
-    with http_server(kind) as (url, _):
+    with http_server(kind) as url:
         source = await fresh.open({"srv": {"url": url, "effects": {"search": "pure"}}})
         error = await failure(source, "exit_now")
         assert "its outcome is unknown" in str(error)
@@ -587,9 +583,9 @@ def port_of(url: str) -> int:
     ("kind", "status"), [("http", 404), ("legacy-http", 404), ("legacy-http", 400), ("legacy-http", 422)]
 )
 async def test_an_http_server_restarted_between_calls_does_not_fail_the_next_one(
-    fresh: McpToolSource, kind: str, status: int
+    fresh: McpToolSource, kind: str, status: int, http_server: ServeHttp
 ):
-    with http_server(kind) as (url, _):
+    with http_server(kind) as url:
         source = await fresh.open({"srv": {"url": url}})
         before = await number(source, "pid")
     with http_server(kind, port_of(url), FAKE_MCP_UNKNOWN=str(status)):
@@ -600,9 +596,9 @@ async def test_an_http_server_restarted_between_calls_does_not_fail_the_next_one
 
 
 async def test_a_server_error_for_an_unknown_session_leaves_an_unsafe_call_open_and_the_session_is_replaced(
-    fresh: McpToolSource,
+    fresh: McpToolSource, http_server: ServeHttp
 ):
-    with http_server("legacy-http") as (url, _):
+    with http_server("legacy-http") as url:
         source = await fresh.open({"srv": {"url": url, "effects": {"search": "pure"}}})
     with http_server("legacy-http", port_of(url), FAKE_MCP_UNKNOWN="500"):
         unsafe = await failure(source, "delete", path="/x")
@@ -643,9 +639,9 @@ async def test_a_server_error_for_an_unknown_session_leaves_an_unsafe_call_open_
 )
 @pytest.mark.parametrize("kind", ["http", "legacy-http"])
 async def test_a_refused_call_keeps_the_status_and_the_words_of_the_server(
-    fresh: McpToolSource, kind: str, refusal: list[Any], message: str, data: Any
+    fresh: McpToolSource, kind: str, refusal: list[Any], message: str, data: Any, http_server: ServeHttp
 ):
-    with http_server(kind, FAKE_MCP_REFUSAL=json.dumps(refusal)) as (url, _):
+    with http_server(kind, FAKE_MCP_REFUSAL=json.dumps(refusal)) as url:
         async with opened(fresh, {"url": url, "effects": {"search": "pure"}}) as source:
             error = await failure(source, "search", query="x")
     assert str(error) == message
@@ -654,9 +650,11 @@ async def test_a_refused_call_keeps_the_status_and_the_words_of_the_server(
 
 
 @pytest.mark.parametrize("kind", ["http", "legacy-http"])
-async def test_a_server_error_means_that_the_outcome_is_unknown(fresh: McpToolSource, kind: str):
+async def test_a_server_error_means_that_the_outcome_is_unknown(
+    fresh: McpToolSource, kind: str, http_server: ServeHttp
+):
     refusal = [502, "application/json", '{"message": "upstream is gone"}']
-    with http_server(kind, FAKE_MCP_REFUSAL=json.dumps(refusal)) as (url, _):
+    with http_server(kind, FAKE_MCP_REFUSAL=json.dumps(refusal)) as url:
         async with opened(fresh, {"url": url, "effects": {"search": "pure"}}) as source:
             lost = await failure(source, "search", query="x")
             unsafe = await failure(source, "delete", path="/x")
@@ -792,15 +790,15 @@ async def test_a_call_in_flight_when_its_server_is_closed_fails_instead_of_hangi
 
 @pytest.mark.parametrize("kind", ["http", "legacy-http"])
 async def test_a_server_that_stands_still_holds_up_neither_a_cancellation_nor_the_end(
-    fresh: McpToolSource, monkeypatch: pytest.MonkeyPatch, kind: str
+    fresh: McpToolSource, monkeypatch: pytest.MonkeyPatch, kind: str, http_server: ServeHttp
 ):
     monkeypatch.setattr("foldlog.adapters.mcp.streamable_http.RECEIPT_TIMEOUT_S", 0.2)
-    with http_server(kind) as (url, process):
+    with http_server(kind) as url:
         source = await fresh.open({"srv": {"url": url, "timeout_s": 0.5}})
-        context = Recorder()
+        process, context = await number(source, "pid"), Recorder()
         task = asyncio.create_task(call(source, "slow", context))
         await context.first.wait()
-        process.send_signal(signal.SIGSTOP)
+        os.kill(process, signal.SIGSTOP)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -930,9 +928,9 @@ async def test_a_server_that_lost_its_state_is_not_called_again_for_an_unsafe_to
         await factory.aclose()
 
 
-async def test_a_server_before_2026_that_asks_within_an_unsafe_call_gets_a_cancel():
+async def test_a_server_before_2026_that_asks_within_an_unsafe_call_gets_a_cancel(http_server: ServeHttp):
     factory = McpToolSource(idle_s=0)
-    with http_server("legacy-http") as (url, _):
+    with http_server("legacy-http") as url:
         async with opened(factory, {"url": url}) as source:
             context = Recorder()
             assert "cancel" in str(await failure(source, "confirmed", context))

@@ -23,7 +23,7 @@ from foldlog.runtime import Agent, Registry, Runtime
 from foldlog.runtime.agents.mcp_servers import HttpServer, OAuth
 from foldlog.runtime.ports.tools import ToolSourceUnavailable
 
-from tests.adapters.test_mcp import Recorder, http_server
+from tests.adapters.test_mcp import Recorder, ServeHttp
 from tests.fakes.oauth_server import CLIENT, SECRET
 from tests.runtime.conftest import call as asks
 from tests.runtime.conftest import calls, says, script
@@ -32,8 +32,8 @@ __all__ = ["script"]
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with http_server("oauth") as (url, _):
+def server(http_server: ServeHttp) -> Iterator[str]:
+    with http_server("oauth") as url:
         yield url
 
 
@@ -215,10 +215,10 @@ async def test_a_login_that_is_refused_says_why(url: str):
 
 
 async def test_a_server_that_asks_for_no_login_is_told_from_one_that_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, http_server: ServeHttp
 ):
     monkeypatch.setenv("FOLDLOG_MCP_TOKENS", str(tmp_path / "tokens"))
-    with http_server("http") as (url, _):
+    with http_server("http") as url:
         assert not await log_in(HttpServer(url=url, oauth=OAuth()), visit)
     assert not (tmp_path / "tokens").exists()
 

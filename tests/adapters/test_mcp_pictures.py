@@ -3,8 +3,6 @@
 import base64
 import json
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +12,10 @@ from foldlog.eventlog.parts import files_of
 from foldlog.projections.messages import sha256_hex
 from foldlog.replay import load_trace, replay, to_jsonl
 
-from ..fakes import photo_server
+from ..fakes.mcp_server import PNG
 from ..fakes.openai_server import Call, Reply
-from ..fakes.photo_server import PNG
 from .wires import WIRES, set_keys
 
-SERVER = {"command": sys.executable, "args": [str(Path(photo_server.__file__))]}
 DATA = base64.b64encode(PNG).decode()
 URL = f"data:image/png;base64,{DATA}"
 FORMS: dict[str, Any] = {
@@ -47,13 +43,15 @@ def count_of(form: Any, sent: Any) -> int:
 
 
 @pytest.mark.parametrize("name", [name for name in WIRES if name != "cohere"])
-async def test_a_picture_from_a_live_mcp_server_reaches_the_provider_in_its_form(name: str) -> None:
+async def test_a_picture_from_a_live_mcp_server_reaches_the_provider_in_its_form(
+    name: str, mcp_server: dict[str, Any]
+) -> None:
     wire = WIRES[name]
     looks = [
         Reply(calls=(Call(id=f"call_{n}", name="mcp__camera__photo", arguments=("{}",)),)) for n in range(2)
     ]
     async with wire.served(*looks, Reply(text=("It is dark.",))) as (server, provider):
-        agent = Agent("seer", model=f"{name}:{wire.model}", mcp_servers={"camera": SERVER})
+        agent = Agent("seer", model=f"{name}:{wire.model}", mcp_servers={"camera": mcp_server})
         registry = Registry(agents=[agent], providers={name: provider})
         async with Runtime.open("memory://", registry=registry) as rt:
             run = await rt.start(agent, "How is the weather?")
@@ -72,10 +70,12 @@ async def test_a_picture_from_a_live_mcp_server_reaches_the_provider_in_its_form
     assert replay(trace).divergence is None
 
 
-async def test_a_picture_for_a_vendor_that_takes_none_ends_the_run_by_name() -> None:
+async def test_a_picture_for_a_vendor_that_takes_none_ends_the_run_by_name(
+    mcp_server: dict[str, Any],
+) -> None:
     call = Reply(calls=(Call(id="call_a", name="mcp__camera__photo", arguments=("{}",)),))
     async with WIRES["cohere"].served(call) as (_, provider):
-        agent = Agent("seer", model="cohere:command-a", mcp_servers={"camera": SERVER})
+        agent = Agent("seer", model="cohere:command-a", mcp_servers={"camera": mcp_server})
         async with Runtime.open("memory://", registry=Registry(providers={"cohere": provider})) as rt:
             with pytest.raises(RunFailed, match="Cohere does not yet support multi-modal inputs"):
                 await rt.run(agent, "How is the weather?", timeout_s=60)

@@ -106,6 +106,11 @@ def tools_that_answer(server: MCPServer) -> None:
             EmbeddedResource(type="resource", resource=paper),
         ]
 
+    @server.tool(structured_output=False)
+    async def photo() -> list[ContentBlock]:
+        picture = ImageContent(type="image", data=base64(PNG), mime_type="image/png")
+        return [TextContent(type="text", text="At night."), picture]
+
     @server.tool(annotations=ToolAnnotations(read_only_hint=True))
     async def weather(city: str) -> Weather:
         return Weather(city=city, degrees=21.5)
@@ -273,6 +278,7 @@ def main() -> None:
         case ["legacy-http", port]:
             serve_http(int(port), legacy=True)
         case ["oauth", port]:
+            sys.path.insert(0, str(Path(__file__).parent))
             from oauth_server import AuthorizationServer
 
             listen(AuthorizationServer(sdk_server().streamable_http_app()), int(port))
