@@ -21,8 +21,10 @@ from .parts import (
     peers,
     profile,
     recovery,
+    schedules,
     shards,
     streaming,
+    webhooks,
     workflows,
     workload_a,
 )
@@ -184,6 +186,36 @@ PARTS = (
         measure=workflows.measure,
         bases={workflows.CALL_CPU: workflows.AGENT},
         x_unit="operations",
+    ),
+    Part(
+        name="schedules",
+        title="Schedules, all due at once and none due",
+        says=(
+            f"{schedules.DUE:,} schedules whose next time is the same moment, of an agent whose model answers at once, "
+            "with one worker process; before that as many runs by hand. Then all are deleted, "
+            f"{schedules.IDLE:,} others are applied that are due in some days, and nothing else happens."
+        ),
+        minutes=6,
+        by_default=False,
+        measure=schedules.measure,
+        bases={
+            schedules.ALL_STARTED: schedules.BY_HAND,
+            schedules.WORKER_CPU: schedules.NONE,
+            schedules.SERVER_CPU: schedules.NONE,
+        },
+        x_unit="runs",
+    ),
+    Part(
+        name="webhooks",
+        title="A webhook",
+        says=(
+            "A signed request to `foldlog serve --hooks`, one after the other, until the model of the run that it "
+            "starts is called: sender, door, worker and server are four processes. In turns with a run that the "
+            "sender starts itself."
+        ),
+        minutes=0.5,
+        measure=webhooks.measure,
+        bases={webhooks.MIDDLE: webhooks.BY_HAND, webhooks.TAIL: webhooks.BY_HAND},
     ),
     Part(
         name="long-run",

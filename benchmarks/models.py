@@ -3,6 +3,7 @@
 stamped:MODE    streams pieces of text, each the time at which it was handed over
 faltering:HOW   says three words and fails; the next attempt says the `same` and goes on, or something `other`
 stalling:STEP   workload A, but the first process that comes to this model call never ends it
+noting:ANY      notes what it is asked when it is called, and answers at once
 """
 
 from __future__ import annotations
@@ -118,6 +119,22 @@ class Stalling(Instant):
             yield delta
 
 
+class Noting:
+    """The model `noting:ANY`."""
+
+    def check(self, model: str) -> None:
+        """Any name will do."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        """The answer."""
+        note(f"asked {request.messages[-1].content}")
+        yield TextDelta("done")
+        yield Finished(reason="stop", usage=USAGE)
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+
 def talker(mode: str) -> Agent[str]:
     """The agent that streams in this mode."""
     return Agent(f"talker-{mode}", model=f"stamped:{mode}")
@@ -136,14 +153,25 @@ stalling: Agent[str] = Agent(
 asking: Agent[str] = Agent("asking", model="instant:2", tools=[lookup], hitl_tools=["lookup"])
 """An agent whose first call waits for a person."""
 
+noting: Agent[str] = Agent("noting", model="noting:1")
+"""An agent that notes what it is asked."""
+
 
 def registry_of() -> Registry:
     """A registry of these agents."""
-    agents = [*map(talker, PACES), *map(faltering, Faltering.again), stalling, asking, agent_of(script.STEPS)]
+    agents = [
+        *map(talker, PACES),
+        *map(faltering, Faltering.again),
+        stalling,
+        asking,
+        noting,
+        agent_of(script.STEPS),
+    ]
     providers: dict[str, ModelProvider] = {
         "stamped": Stamped(),
         "faltering": Faltering(),
         "stalling": Stalling(),
+        "noting": Noting(),
         "instant": Instant(),
     }
     return Registry(agents=agents, providers=providers)

@@ -50,3 +50,12 @@ async def noted(path: Path, wanted: Callable[[Note], bool], timeout_s: float = 6
                 if line.endswith(b"\n") and wanted(found := Note(*json.loads(line))):
                     return found
             await asyncio.sleep(LOOK_S)
+
+
+def notes_of(path: Path) -> dict[str, int]:
+    """When each thing was noted first, in nanoseconds since the epoch. To be asked once all are there."""
+    found: dict[str, int] = {}
+    for line in path.read_bytes().splitlines():
+        each = Note(*json.loads(line))
+        found.setdefault(each.what, each.at_ns)
+    return found

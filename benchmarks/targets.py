@@ -10,7 +10,19 @@ import msgspec
 
 from .bounds import BARE, FOLDLOG, LOOP
 from .figures import Series, Taken, ratios
-from .parts import compressed, large, loads, parked, peers, recovery, streaming, workflows, workload_a
+from .parts import (
+    compressed,
+    large,
+    loads,
+    parked,
+    peers,
+    recovery,
+    schedules,
+    streaming,
+    webhooks,
+    workflows,
+    workload_a,
+)
 
 Values = list[float]
 Measured = Mapping[str, Taken]
@@ -245,5 +257,23 @@ TARGETS = (
         limit=0.3,
         unit="s",
         values=_found("workflows", workflows.AGAIN, workflows.WORKFLOW, workflows.RECORDED),
+    ),
+    Target(
+        figure="1,000 schedules due at one moment, until the last one's run has begun",
+        limit=60,
+        unit="s",
+        values=_found("schedules", schedules.ALL_STARTED, schedules.SCHEDULES, schedules.DUE),
+    ),
+    Target(
+        figure="CPU of a worker beside 10,000 schedules that are not due, of a core",
+        limit=1,
+        unit="%",
+        values=_found("schedules", schedules.WORKER_CPU, f"{schedules.IDLE:,} schedules"),
+    ),
+    Target(
+        figure="from a webhook to the first model call, median",
+        limit=15,
+        unit="ms",
+        values=_found("webhooks", webhooks.MIDDLE, webhooks.WEBHOOK),
     ),
 )

@@ -1,11 +1,14 @@
 """Workers and the server are killed around the times of a schedule: each time starts one run, and none is left out."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import psutil
 import pytest
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.runtime import Schedule
@@ -112,3 +115,66 @@ async def test_whatever_is_killed_around_a_time_each_has_one_run(
         await trouble(place, server, workers)
     await decided(place, 10)
     await assert_each_time_has_one_run(place, 10)
+
+
+AT_ONCE = 50
+
+
+async def put_many_on(place: Place, count: int, due_at: datetime) -> None:
+    """Apply so many schedules whose next time is this one, some of them side by side."""
+    numbers = iter(range(count))
+
+    async def lane() -> None:
+        for number in numbers:
+            given = Schedule(f"s{number}", workshop.talker, every="30d", from_=due_at.isoformat())
+            await place.runtime.schedules.apply(given, by="ada")
+
+    async with asyncio.TaskGroup() as lanes:
+        for _ in range(AT_ONCE):
+            lanes.create_task(lane())
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+async def test_a_thousand_schedules_that_are_due_at_one_moment_start_within_a_minute(place: Place) -> None:
+    """Unlike elsewhere, the time is what is proven: it takes a quarter of it on two cores."""
+    count = 1000
+    await place.worker(serves=["talker"])
+    due_at = datetime.now(UTC) + timedelta(seconds=60)
+    await put_many_on(place, count, due_at)
+    assert datetime.now(UTC) < due_at, "they must not be due before the last one is applied"
+    async with asyncio.timeout(300):
+        while True:  # by another process
+            rows = await place.runtime.schedules.list()
+            if sum(row.counts.started for row in rows) == count:
+                break
+            await asyncio.sleep(1)
+    assert {(row.counts.started, row.counts.skipped, row.counts.missed) for row in rows} == {(1, 0, 0)}
+    found = await place.runtime.list_runs()
+    assert len({run.trigger.name for run in found if run.trigger is not None}) == len(found) == count
+    late_s = [run.submitted_at - due_at.timestamp() for run in found]
+    assert min(late_s) >= 0
+    assert max(late_s) <= 60
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+async def test_ten_thousand_schedules_that_are_not_due_take_no_cpu(
+    place: Place, server: EphemeralServer
+) -> None:
+    """A tenth of a core for either process is far more than they take, and far less than looking at each would."""
+    worker = await place.worker(serves=["talker"])
+    await put_many_on(place, 10_000, datetime.now(UTC) + timedelta(days=20))
+    processes = [psutil.Process(worker.pid), psutil.Process(server.pid)]
+    await asyncio.sleep(5)  # what the applying left to do is done
+
+    def spent_s() -> list[float]:
+        times = [process.cpu_times() for process in processes]
+        return [each.user + each.system for each in times]
+
+    before, begun = spent_s(), time.monotonic()
+    await asyncio.sleep(20)
+    elapsed_s = time.monotonic() - begun
+    shares = [(after - first) / elapsed_s for first, after in zip(before, spent_s(), strict=True)]
+    assert max(shares) < 0.1, shares
+    assert len(await place.runtime.schedules.list()) == 10_000
