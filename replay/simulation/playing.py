@@ -83,14 +83,14 @@ def forms(world: World) -> dict[str, Canonical]:
     return found
 
 
-def undisturbed(scenario: Scenario) -> dict[str, Canonical]:
-    """Return the scenario's canonical forms on the local executor without faults.
+def undisturbed(scenario: Scenario, seed: int = 0) -> dict[str, Canonical]:
+    """Return the canonical forms of the scenario, as it is drawn from a seed, on the local executor without faults.
 
     Raises `ConfigError` for a scenario that does not end, or breaks a property, even without faults.
     """
 
     async def play() -> dict[str, Canonical]:
-        world = World()
+        world = World(seed=seed)
         jobs = scenario.stage(world)
         world.process("answering").spawn(world.answer_approvals())
         await submit(world.process("local"), jobs, "local")
@@ -163,7 +163,7 @@ class _Game:
     async def play(self) -> list[str]:
         """Play the schedule, and return its problems."""
         schedule = self._schedule
-        self.world = world = World()
+        self.world = world = World(seed=schedule.seed)
         self.chaos = Chaos(schedule, world.clock.monotonic, self._newest, self._at_hand)
         world.outcome = schedule.outcome if self._scenario.told_apart else "retry"
         world.people_twice = schedule.twice

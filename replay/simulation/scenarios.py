@@ -9,8 +9,9 @@ A new feature adds a scenario here: a function that creates agents and returns t
         return [Job(an_agent(world, "pure", *replies), "question")]
 
 It is played once without faults on the local executor; random schedules of it must then end in equal traces. With
-`@scenario(compared=False)`, for scenarios that depend on time, only the rules are checked. New tools belong into
-`cast.py`; their external effects go through the world, which outlives processes.
+`@scenario(compared=False)`, for scenarios that depend on time, only the rules are checked. With `@scenario(drawn=True)`
+the stage draws what its agents do by `world.rng`, which is another for each seed. New tools belong into `cast.py`;
+their external effects go through the world, which outlives processes.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ from .cast import (
     wired,
 )
 from .flows import at_once, in_a_table, in_branches, in_races, in_sequence, under_way
+from .programs import at_random
 from .restoring import restore
 from .timed import begin_in, change_clocks, change_watch, keep_watch
 from .undoing import undoable
@@ -78,6 +80,8 @@ class Scenario(msgspec.Struct, frozen=True):
     stage: Stage
     compared: bool = True
     """True if its traces are compared with one without faults, because faults must not change them."""
+    drawn: bool = False
+    """True if what its agents do is drawn from the seed, by `World.rng`."""
     told_apart: bool = True
     """True if operators can know that an unsafe call of a dead worker has succeeded; its result is `sent` then."""
 
@@ -89,13 +93,15 @@ SCENARIOS: dict[str, Scenario] = {}
 @overload
 def scenario(stage: Stage) -> Stage: ...
 @overload
-def scenario(*, compared: bool) -> Callable[[Stage], Stage]: ...
-def scenario(stage: Stage | None = None, *, compared: bool = True) -> Stage | Callable[[Stage], Stage]:
+def scenario(*, compared: bool = True, drawn: bool = False) -> Callable[[Stage], Stage]: ...
+def scenario(
+    stage: Stage | None = None, *, compared: bool = True, drawn: bool = False
+) -> Stage | Callable[[Stage], Stage]:
     """Add a function to the scenarios under its own name."""
 
     def add(stage: Stage) -> Stage:
         name = stage.__name__
-        SCENARIOS[name] = Scenario(name, stage, compared)
+        SCENARIOS[name] = Scenario(name, stage, compared, drawn)
         return stage
 
     return add if stage is None else add(stage)
@@ -777,6 +783,13 @@ def gathered(world: World) -> list[Job]:
 def raced(world: World) -> list[Job]:
     """A workflow with races, whose losers wait."""
     return [Job(in_races(world), "question")]
+
+
+@scenario(drawn=True)
+def random_programs(world: World) -> list[Job]:
+    """Workflows of any operations, gathers and races, in each other."""
+    world.decide = decide_on
+    return [Job(at_random(world), "question")]
 
 
 @scenario(compared=False)

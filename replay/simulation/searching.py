@@ -90,12 +90,15 @@ class Simulation:
     def __init__(self, scenarios: Mapping[str, Scenario]) -> None:
         _no_loop_is_running()
         self.scenarios = scenarios
-        self._undisturbed: dict[str, Forms] = {}
+        self._undisturbed: dict[str, tuple[int, Forms]] = {}
+        """For each scenario the seed from which its agents were drawn, and its forms: the last one asked for."""
 
-    def _expected(self, scenario: Scenario) -> Forms:
-        if scenario.name not in self._undisturbed:
-            self._undisturbed[scenario.name] = undisturbed(scenario)
-        return self._undisturbed[scenario.name]
+    def _expected(self, scenario: Scenario, seed: int) -> Forms:
+        drawn = seed if scenario.drawn else 0
+        kept = self._undisturbed.get(scenario.name)
+        if kept is None or kept[0] != drawn:
+            kept = self._undisturbed[scenario.name] = drawn, undisturbed(scenario, drawn)
+        return kept[1]
 
     def play(self, schedule: Schedule, *, tells: bool = False) -> Played:
         """Play a schedule. Raises `ConfigError` for an unknown scenario."""
@@ -103,7 +106,7 @@ class Simulation:
             known = ", ".join(sorted(self.scenarios))
             raise ConfigError(f"there is no scenario {schedule.scenario!r}; known: {known}")
         scenario = self.scenarios[schedule.scenario]
-        return play(scenario, schedule, self._expected(scenario), tells=tells)
+        return play(scenario, schedule, self._expected(scenario, schedule.seed), tells=tells)
 
     def draw(self, scenario: str, seed: int) -> Played:
         """Play the schedule of a seed."""

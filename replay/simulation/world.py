@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -131,8 +132,12 @@ class _AllSnapshots(MemorySnapshots):
 class World:
     """Everything that outlives a process."""
 
-    def __init__(self, *, ack_wait_s: float = LEASE_S, snapshot_events: int = SNAPSHOT_EVENTS) -> None:
+    def __init__(
+        self, *, ack_wait_s: float = LEASE_S, snapshot_events: int = SNAPSHOT_EVENTS, seed: int = 0
+    ) -> None:
         WORLD.set(self)
+        self.rng = random.Random(f"stage/{seed}")  # noqa: S311 - not for secrets
+        """Draws what a scenario's agents do, where it is drawn: the same for a seed, whatever happens to them."""
         self.clock = SimulatedClock()
         self.log = MemoryLog(clock=self.clock, ack_wait_s=ack_wait_s)
         self.snapshot_events = snapshot_events
