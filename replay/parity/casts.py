@@ -20,7 +20,7 @@ from ...runtime.tools.verified import Verifiable, Verification
 from .live import LiveReader
 
 Starts = Counter[str]
-"""The number of starts of a call's tool, by the call's idempotency key (`run:step:index`)."""
+"""The number of starts of a call's tool, by its idempotency key: `run:step:index`, or `run:place` of a workflow."""
 
 
 class ToolStarts:

@@ -70,9 +70,9 @@ class LiveReader:
 
     async def ended(self, context: ToolContextPort) -> None:
         """Wait, before the end of the first call that emitted events is reported, until all of them are shown."""
-        run, step, _ = context.idempotency_key.rsplit(":", 2)
+        run, _, call = context.idempotency_key.partition(":")
         emitted = getattr(context, "emitted", 0)
-        if self._asked or not emitted or step == "0":  # events of a planner's calls are not shown
+        if self._asked or not emitted or call.startswith("0:"):  # events of a planner's calls are not shown
             return
         self._asked = True
         place = run, context.tool_call_id

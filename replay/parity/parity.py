@@ -87,20 +87,28 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Pairing(msgspec.Struct, frozen=True):
-    """The comparison of two executors. `cancelled`: the right one's run was, and is compared as a prefix."""
+    """The comparison of two executors. `cancelled`: the right one's run was, and is compared as a prefix.
+
+    `undoing`: what is compared are the rollbacks of their runs.
+    """
 
     left: str
     right: str
     comparison: Comparison
     cancelled: bool = False
+    undoing: bool = False
 
 
 class ParityReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a check. `traces` are by executor, `faults` those planned, `fired` those that happened."""
+    """The result of a check. `traces` are by executor, `faults` those planned, `fired` those that happened.
+
+    `rollbacks` are the traces of the rollbacks, by executor, if the runs were rolled back.
+    """
 
     pairings: tuple[Pairing, ...]
     findings: tuple[Finding, ...] = ()
     traces: Mapping[str, Trace] = {}
+    rollbacks: Mapping[str, Trace] = {}
     inputs: Inputs = ()
     faults: tuple[Fault, ...] = ()
     fired: tuple[Fault, ...] = ()
@@ -167,6 +175,7 @@ class ParityOptions(TypedDict, total=False):
     messages: Sequence[Mapping[str, Any]]
     metadata: Mapping[str, Any]
     fork: ForkOf | None
+    rollback: bool
     timeout_s: float
 
 
@@ -199,6 +208,7 @@ async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are na
     messages: Sequence[Mapping[str, Any]] = (),
     metadata: Mapping[str, Any] = MappingProxyType({}),
     fork: ForkOf | None = None,
+    rollback: bool = False,
     timeout_s: float = 60.0,
 ) -> ParityReport:
     """Run an agent on each executor with the model of `script`, and compare the traces.
@@ -215,6 +225,9 @@ async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are na
     - `messages` and `metadata`: as in `start`.
     - `fork`: a run in `log` that is forked on each executor instead of starting a new one; its inputs may be answers
       and cancels.
+    - `rollback`: once it is over, roll the run back on the same executor, and compare the rollbacks, too. The faults
+      also happen to the worker that undoes; the answers to the rollback's approvals are among the inputs. Calls that
+      ran side by side are undone in the order of their results, which may differ.
     - `timeout_s`: bounds each run, in seconds.
 
     Raises `ConfigError` for a check that is not possible, and `UnsupportedByExecutor` for an executor that lacks a
@@ -231,7 +244,7 @@ async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are na
         check = _Check(
             case, [_Contestant(each) for each in executors], planned, needed, shape=shape, ignore=ignore
         )
-        return await check.run(given)
+        return await check.run(given, rolls_back=rollback)
 
 
 @contextlib.contextmanager
@@ -299,12 +312,14 @@ class _Check:
         self._needed, self._shape, self._ignore = needed, shape, ignore
         self._plays: list[Played] = []
 
-    async def run(self, given: Inputs) -> ParityReport:
+    async def run(self, given: Inputs, *, rolls_back: bool) -> ParityReport:
         probes = self._probe(given)
         uncancelled, cancels = (
             without_cancels(given),
             tuple(item for item in given if isinstance(item, Cancel)),
         )
+        if cancels and rolls_back:
+            raise ConfigError("a cancelled run is compared with a complete one; leave rollback out")
         if cancels and self._shape:
             raise ConfigError("a cancelled run is compared with a complete one by content; leave shape out")
         if uncancelled != _imposed(uncancelled, forked=self._case.fork is not None):
@@ -321,10 +336,15 @@ class _Check:
         pairings = [
             self._pair(measure, await self._play(contestant, (*inputs, *cancels))) for contestant in others
         ]
+        traces = {played.executor: played.trace for played in self._plays}
+        rollbacks: dict[str, Trace] = {}
+        if rolls_back:
+            pairings += await self._undo(traces, given, rollbacks)
         return ParityReport(
             pairings=tuple(pairings),
             findings=tuple(finding for played in self._plays for finding in _findings(played)),
-            traces={played.executor: played.trace for played in self._plays},
+            traces=traces,
+            rollbacks=rollbacks,
             inputs=(*inputs, *cancels),
             faults=self._faults,
             fired=tuple(fault for played in self._plays for fault in played.fired),
@@ -354,6 +374,25 @@ class _Check:
         played = await play(self._case, contestant.name, contestant.factory, inputs, self._faults)
         self._plays.append(played)
         return played
+
+    async def _undo(
+        self, traces: Mapping[str, Trace], inputs: Inputs, rollbacks: dict[str, Trace]
+    ) -> list[Pairing]:
+        """Roll the run of each executor back on it; the first one's answers are repeated on the others."""
+        first: Played | None = None
+        pairings: list[Pairing] = []
+        for contestant in self._contestants:
+            case = msgspec.structs.replace(
+                self._case, rollback=traces[contestant.name].root, fork=None, messages=()
+            )
+            played = await play(case, contestant.name, contestant.factory, inputs, self._faults)
+            self._plays.append(played)
+            rollbacks[contestant.name] = played.trace
+            if first is None:
+                first, inputs = played, (*inputs_of(played.trace), *_besides(inputs))
+            else:
+                pairings.append(msgspec.structs.replace(self._pair(first, played), undoing=True))
+        return pairings
 
     def _pair(self, measure: Played, other: Played) -> Pairing:
         cancelled = _is_cancelled(other.trace)
@@ -439,15 +478,15 @@ def _repeated_tools(played: Played) -> Iterator[Finding]:
             yield Finding(
                 played.executor,
                 "R16",
-                f"{call.name} of step {call.step} was started {times} times, its trace accounts for {call.allowed}",
+                f"{call.name} of {call.where} was started {times} times, its trace accounts for {call.allowed}",
             )
 
 
 class _Call:
     """The number of times that the tool of a call may have been started, according to the log."""
 
-    def __init__(self, key: str, step: int | None, name: str, *, repeatable: bool) -> None:
-        self.key, self.step, self.name, self._repeatable = key, step, name, repeatable
+    def __init__(self, key: str, where: str, name: str, *, repeatable: bool) -> None:
+        self.key, self.where, self.name, self._repeatable = key, where, name, repeatable
         self.allowed, self.settled = 1, False
 
     def see(self, event: Event) -> None:
@@ -478,11 +517,15 @@ def _calls(events: Iterable[Event]) -> list[_Call]:
             case Prepared():
                 effects |= {(event.run_id, spec.name): spec.effect for spec in event.tools}
             case ToolCall(executed_by=""):
-                key = f"{event.run_id}:{event.step}:{indices[event.run_id, event.step]}"
+                if event.step is None:  # of a workflow
+                    at, where = f"{event.tool_call_id}", f"place {event.tool_call_id}"
+                else:
+                    at, where = f"{event.step}:{indices[event.run_id, event.step]}", f"step {event.step}"
                 indices[event.run_id, event.step] += 1
+                key = f"{event.run_id}:{at}"
                 repeatable = effects.get((event.run_id, event.tool_name), "unsafe") != "unsafe"
                 call = run[event.tool_call_id or ""] = _Call(
-                    key, event.step, event.tool_name, repeatable=repeatable
+                    key, where, event.tool_name, repeatable=repeatable
                 )
                 found.append(call)
             case Claimed():
@@ -524,7 +567,8 @@ def _pairing_lines(pairing: Pairing) -> Iterator[str]:
         yield f"parity: {pairing.right}, cancelled, is {word} of {pairing.left} ({equal} of {total} boundaries)"
     else:
         word = "equal" if pairing.comparison.equal else "different"
-        yield f"parity: {word} ({equal} of {total} boundaries), {sides}"
+        what = f"the rollbacks of {sides}" if pairing.undoing else sides
+        yield f"parity: {word} ({equal} of {total} boundaries), {what}"
     found = pairing.comparison.first_difference
     if found is not None:
         left, right = (pairing.right, pairing.left) if pairing.cancelled else (pairing.left, pairing.right)

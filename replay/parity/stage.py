@@ -92,6 +92,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     policy: dict[str, Any] | None = None
     """The policy of the namespace, as stored; null for that of the project's configuration."""
     fork: ForkOf | None = None
+    rollback: str | None = None
+    """A run in the log that is over and is rolled back, instead of starting a new one."""
     timeout_s: float = 60.0
     run_id: str | None = None
     begin: Callable[[], Awaitable[None]] | None = None
@@ -203,6 +205,10 @@ class _Stage:
         """Start the run; the inputs of its first step are given before it can be claimed."""
         if self._case.fork is not None:
             await self._fork(self._case.fork)
+            return
+        if self._case.rollback is not None:
+            undoing = await self._runtime.rollback(self._case.rollback, executor=self._name)
+            self._run_id = undoing.run_id
             return
         case, first = self._case, self._pinned(ROOT, 1)
         early = bool(first) and not hands_to_workers(executor)

@@ -18,6 +18,7 @@ from foldlog.projections.run_state import RunState
 from foldlog.runtime import CAPABILITIES, Agent
 from foldlog.runtime.core.commands import Command, ToolEmitted, ToolReturned
 from foldlog.runtime.core.effects import CallTool
+from foldlog.runtime.core.tool_calls import idempotency_key
 from foldlog.runtime.core.turn import Turn
 from foldlog.runtime.driving.driver import Driver
 from foldlog.runtime.driving.heartbeat import LeaseKeeper
@@ -204,7 +205,7 @@ class RepeatsATool(OwnExecutor):
         async def _call_tool(self, effect: CallTool) -> None:
             call = self.state.calls[effect.call_id]
             tool = (await self.tools())[call.name]
-            await tool.call(call.arguments, _Silent(f"{self.state.run}:{self.state.step}:{call.index}"))
+            await tool.call(call.arguments, _Silent(idempotency_key(self.state, call)))
             await super()._call_tool(effect)
 
 

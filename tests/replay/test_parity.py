@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 from foldlog.eventlog import ConfigError, Event, MemoryLog, UnsupportedByExecutor
-from foldlog.eventlog.events import McpProgress, Status, Text, TextReset, TokenUsage, ToolResult, Usage
+from foldlog.eventlog.events import (
+    ApprovalRequested,
+    McpProgress,
+    OutputMade,
+    Status,
+    Text,
+    TextReset,
+    TokenUsage,
+    ToolResult,
+    ToolStarted,
+    Usage,
+)
 from foldlog.eventlog.faults import CrashAt, LostAck
 from foldlog.replay import load_trace
 from foldlog.replay.canonical.canonical import canonical
@@ -20,7 +31,17 @@ from foldlog.replay.parity.live import as_stored
 from foldlog.replay.parity.parity import ParityViolation, assert_parity, check_parity
 from foldlog.replay.parity.stage import ForkOf
 from foldlog.replay.rerunning.recorded import rerun
-from foldlog.runtime import CAPABILITIES, Agent, Registry, ToolContext, tool
+from foldlog.runtime import (
+    CAPABILITIES,
+    Agent,
+    Registry,
+    ToolContext,
+    ToolFailed,
+    WorkflowRun,
+    WorkflowTable,
+    tool,
+    workflow,
+)
 from foldlog.runtime.ports.plugins import installed
 from foldlog.runtime.stream import Joiner
 
@@ -36,7 +57,7 @@ from .executors import (
     ShowsProgressLate,
     SwallowsUsage,
 )
-from .scenes import AGENT, EVERYTHING, TWO_CALLS, call, calls, says
+from .scenes import AGENT, EVERYTHING, TWO_CALLS, call, calls, look, says
 
 pytestmark = pytest.mark.anyio
 INPUTS: list[Input] = [
@@ -174,6 +195,103 @@ async def test_a_fork_is_the_same_on_every_executor() -> None:
         await check_parity(AGENT, "question", script=script, inputs=[Pause(step=2)], log=log, fork=fork)
 
 
+@tool(effect="unsafe")
+def give_back(invoice: str, eur: int) -> str:
+    """Give money back."""
+    return f"gave {eur} back"
+
+
+@tool(effect="unsafe", compensate=lambda args, made: give_back(invoice=args["invoice"], eur=made["eur"]))
+def pay(invoice: str) -> dict[str, int]:
+    """Pay an invoice."""
+    return {"eur": len(invoice)}
+
+
+@tool(effect="unsafe", rollback_hint="Ask the printer.")
+def print_letter(text: str) -> str:
+    """Print a letter."""
+    return "printed"
+
+
+@tool(effect="pure")
+def refuse(text: str) -> str:
+    """Refuse."""
+    raise ToolFailed(f"no {text}")
+
+
+UNDOING = [pay, give_back, print_letter, refuse]
+CLERK = Agent("clerk", tools=UNDOING)
+CLERKS_WORK = [
+    calls(call("pay", invoice="a")),
+    calls(call("print_letter", text="Paid.")),
+    calls(call("pay", invoice="bb")),
+    says("ok"),
+]
+SALE = WorkflowTable.from_config(
+    {
+        "kind": "workflow",
+        "name": "sale",
+        "steps": [
+            {"id": "paid", "tool": "pay", "arguments": {"invoice": "${input.of}"}},
+            {"id": "told", "tool": "print_letter", "arguments": {"text": "Paid."}, "needs": ["paid"]},
+            {
+                "id": "sold",
+                "tool": "refuse",
+                "arguments": {"text": "way"},
+                "needs": ["told"],
+                "on_error": "rollback",
+            },
+        ],
+    },
+    Registry(tools=UNDOING),
+)
+DONE_BY_HAND = Answer(call="*", kind="elicitation")
+
+
+@pytest.mark.parametrize("faults", [None, "crash@14", "crash-after@22,lost-ack@3", "duplicate@1"])
+@pytest.mark.parametrize(
+    ("runnable", "text", "script", "undone"),
+    [
+        (CLERK, "question", CLERKS_WORK, ["give_back", "", "give_back"]),
+        (SALE, '{"of": "a"}', {"turns": []}, ["", "give_back"]),
+    ],
+    ids=["an agent", "a table that rolls itself back"],
+)
+async def test_a_rollback_is_the_same_on_every_executor(
+    runnable: Any, text: str, script: Any, undone: list[str], faults: str | None
+) -> None:
+    approved = Answer(call="*", kind="compensation")
+    report = await check_parity(
+        runnable,
+        text,
+        script=script,
+        inputs=[approved, DONE_BY_HAND],
+        registry=Registry(tools=UNDOING),
+        rollback=True,
+        faults=faults,
+    )
+    assert report.equal, report.render()
+    assert [pairing.undoing for pairing in report.pairings] == [False, True]
+    assert "the rollbacks of local and durable" in report.render()
+    for trace in report.rollbacks.values():
+        asked = [e for e in trace.events if isinstance(e, ApprovalRequested) and e.kind != "unverifiable"]
+        assert [each.tool_name for each in asked] == undone
+
+
+async def test_a_rollback_that_is_rejected_ends_alike_and_one_of_a_cancelled_run_is_not_compared() -> None:
+    rejected = Answer(call="*", kind="compensation", decision="rejected", note="keep it")
+    options: Any = {"script": CLERKS_WORK, "registry": Registry(tools=UNDOING), "rollback": True}
+    report = await check_parity(CLERK, "question", inputs=[rejected, DONE_BY_HAND], **options)
+    assert report.equal, report.render()
+    for trace in report.rollbacks.values():
+        assert [e.tool_name for e in trace.events if isinstance(e, ApprovalRequested)] == ["give_back"]
+        assert not any(isinstance(e, ToolStarted) for e in trace.events)
+    with pytest.raises(ConfigError, match="leave rollback out"):
+        await check_parity(CLERK, "question", inputs=[Cancel(after=5)], **options)
+    with pytest.raises(ConfigError, match="nothing to be rolled back"):
+        await check_parity(CLERK, "question", **{**options, "script": [says("ok")]})
+
+
 async def test_an_approval_without_an_answer_is_asked_for_by_its_place() -> None:
     with pytest.raises(
         ConfigError, match=r"approval 0 \(kind tool\) of call 1\.0, tool 'deploy', has no answer"
@@ -287,6 +405,23 @@ async def test_a_defect_of_an_executor_is_found_and_named(
     assert not report.equal
     assert rules <= report.rules
     assert re.search(told, report.render()), report.render()
+
+
+async def test_a_tool_of_a_workflow_that_is_called_twice_is_found_and_one_that_is_not_succeeds() -> None:
+    """Its calls have a place instead of a step."""
+
+    @workflow(name="looks", tools=[look])
+    async def looks(run: WorkflowRun, at: str) -> str:
+        (seen,) = await run.gather(lambda r: r.call(look, at=at))
+        return str(seen)
+
+    script: Any = {"turns": []}
+    report = await check_parity(looks, "there", script=script, executors=("local", "durable", OwnExecutor))
+    assert report.equal, report.render()
+    made = [e.output for e in report.traces["durable"].events if isinstance(e, OutputMade)]
+    assert made == ["saw there"]
+    report = await check_parity(looks, "there", script=script, executors=("local", RepeatsATool))
+    assert "own: R16: look of place gather#0.0/look#0 was started 2 times" in report.render()
 
 
 async def test_the_same_executor_without_a_defect_is_equal() -> None:
