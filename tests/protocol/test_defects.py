@@ -21,7 +21,7 @@ from tests.protocol.defects.defects import (
 )
 
 AT_LEAST = 24
-PARTS = 3
+PARTS = 6
 """By day one in so many is hunted; the rest at night."""
 REFRESH = "python -m tests.protocol.defects.refresh"
 
