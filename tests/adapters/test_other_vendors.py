@@ -29,7 +29,7 @@ CHAT = ("groq", "mistral", "openrouter", "azure", "huggingface", "ollama", "cohe
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for wire in WIRES.values():
         monkeypatch.setenv(wire.variable, KEY)
-    for name, value in (BESIDES | {"XAI_API_KEY": KEY}).items():
+    for name, value in BESIDES.items():
         monkeypatch.setenv(name, value)
 
 

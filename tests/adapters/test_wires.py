@@ -4,6 +4,8 @@ import asyncio
 import base64
 import json
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,8 @@ from foldlog.runtime.ports.models import (
 from pydantic import BaseModel
 
 from ..fakes import anthropic_server, gemini_server
-from ..fakes.openai_server import Call, Reply, Usage
+from ..fakes.openai_server import Call, OpenAIServer, Reply, Usage, head
+from ..fakes.vendor_servers import BedrockServer, bedrock_events, event_stream_message
 from .wires import KEY, SEARCH, WIRES, Wire, calls_of, end_of, in_history, set_keys, text_of
 
 every_wire = pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES.keys())
@@ -44,7 +47,8 @@ def some(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("wire", [WIRES[name] for name in names], ids=names)
 
 
-over_events = some(*(name for name in WIRES if name != "bedrock"))
+over_http = some(*(name for name, wire in WIRES.items() if wire.server is not None))
+over_events = some(*(name for name in WIRES if name not in {"bedrock", "xai"}))
 of_chunks = some("chat", "ollama", "groq", "mistral", "openrouter", "azure", "huggingface")
 
 
@@ -171,6 +175,56 @@ async def test_a_reader_that_stops_closes_the_connection(wire: Wire):
         await stream.aclose()
         async with asyncio.timeout(10):
             await server.disconnected.wait()
+
+
+def lying(server: type[OpenAIServer], length: Callable[[bytes], str]) -> type[OpenAIServer]:
+    """A server that sends its answer whole, with a Content-Length of `length` of it, and closes the connection."""
+
+    async def answer(
+        self: Any, request: Any, reply: Reply, reader: Any, writer: asyncio.StreamWriter
+    ) -> bool:
+        if is_binary := server is BedrockServer:
+            body = b"".join(map(event_stream_message, bedrock_events("", reply)))
+        else:
+            body = "".join(self.stream(request, reply)).encode()
+        kind = "application/vnd.amazon.eventstream" if is_binary else "text/event-stream"
+        writer.write(head(200, {"Content-Type": kind, "Content-Length": length(body)}) + body)
+        await writer.drain()
+        return False
+
+    return type("Lying", (server,), {"answer": answer})
+
+
+@over_http
+async def test_a_length_that_leaves_out_the_end_of_an_answer_is_one_transient_error(wire: Wire):
+    assert wire.server is not None
+    wrong = replace(wire, server=lying(wire.server, lambda body: str(len(body) // 2)))
+    error = await failure(wrong, Reply(text=("Hel", "lo")))
+    assert type(error) is TransientModelError
+    assert f":{wire.model}: " in str(error)
+    assert "\n" not in str(error)
+
+
+@over_http
+async def test_a_length_that_is_no_number_is_one_transient_error_or_does_no_harm(wire: Wire):
+    assert wire.server is not None
+    wrong = replace(wire, server=lying(wire.server, lambda _: "many"))
+    async with wrong.served(Reply(text=("Hel", "lo"))) as (_, provider):
+        if wire.name == "bedrock":  # botocore reads to the end of the connection
+            assert text_of(await wire.answer(provider)) == "Hello"
+            return
+        with pytest.raises(TransientModelError, match=r"Content-Length|malformed|lost"):
+            await wire.answer(provider)
+
+
+@over_http
+async def test_a_length_beyond_the_end_of_an_answer_costs_no_other_call(wire: Wire):
+    assert wire.server is not None
+    wrong = replace(wire, server=lying(wire.server, lambda body: str(len(body) + 9)))
+    async with wrong.served(Reply(text=("Hel", "lo"))) as (server, provider):
+        deltas = await wire.answer(provider)
+        assert (text_of(deltas), end_of(deltas).reason) == ("Hello", "stop")
+        assert len(server.requests) == 1
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -379,7 +433,7 @@ async def test_an_event_that_nobody_knows_yet_is_passed_over():
         assert text_of(await wire.answer(provider)) == "x"
 
 
-@over_events
+@over_http
 async def test_a_character_in_two_halves_makes_no_short_answer(wire: Wire):
     """A half alone is not JSON text; who writes it has broken the answer, or both halves arrive."""
     reply = Reply(text=("\ud83e", "\udd86"))
@@ -405,8 +459,8 @@ LOOK_UP = Reply(
 
 TOKENS = Usage(input=1_000, cached=400, written=300, written_1h=100, output=70, reasoning=30)
 CACHED = {
-    **dict.fromkeys(("cohere", "huggingface"), (0, 0, 0)),
-    **dict.fromkeys(("responses", "groq", "mistral", "google"), (400, 0, 0)),
+    "huggingface": (0, 0, 0),  # its SDK has no field for them
+    **dict.fromkeys(("responses", "groq", "mistral", "google", "cohere", "xai"), (400, 0, 0)),
     **dict.fromkeys(("chat", "ollama", "openrouter", "azure"), (400, 300, 0)),
     "anthropic": (400, 300, 100),
     "bedrock": (400, 300, 300),

@@ -14,6 +14,7 @@ from foldlog.adapters.models.vendors import VendorProvider
 from foldlog.eventlog.events import ToolSchema
 from foldlog.projections.messages import CallRequest, Message, ReplyItems
 from foldlog.runtime.ports.models import CallDelta, Delta, Finished, ModelProvider, ModelRequest, TextDelta
+from xai_sdk.proto import sample_pb2
 
 from ..fakes import anthropic_server, gemini_server, openai_server
 from ..fakes.anthropic_server import AnthropicServer
@@ -33,6 +34,7 @@ from ..fakes.vendor_servers import (
     openrouter_chunks,
     plain_chunks,
 )
+from ..fakes.xai_server import serve_xai, xai_chunks
 
 KEY = "key-verysecret0123456789"
 SEARCH = ToolSchema(
@@ -44,11 +46,14 @@ SEARCH = ToolSchema(
 
 @dataclass(frozen=True)
 class Wire:
-    """`events` are those of a reply; `ends` says of one whether the answer is whole with it."""
+    """`events` are those of a reply; `ends` says of one whether the answer is whole with it.
+
+    `server` speaks it over HTTP; null for xAI's, which speaks gRPC.
+    """
 
     name: str
     model: str
-    server: type[OpenAIServer]
+    server: type[OpenAIServer] | None
     provider: Callable[[str], ModelProvider]
     events: Callable[[str, Reply], Iterator[Any]]
     ends: Callable[[Any], bool]
@@ -66,7 +71,8 @@ class Wire:
 
     @asynccontextmanager
     async def served(self, *replies: Reply) -> AsyncIterator[tuple[Any, ModelProvider]]:
-        async with serve(*replies, kind=self.server) as server:
+        serving = serve_xai(*replies) if self.server is None else serve(*replies, kind=self.server)
+        async with serving as server:
             provider = self.provider(server.url)
             yield server, provider
             await provider.aclose()
@@ -187,6 +193,15 @@ WIRES = {
             gemini_server.chunks,
             lambda event: "finishReason" in event["candidates"][0],
             "GOOGLE_API_KEY",
+        ),
+        Wire(
+            "xai",
+            "grok-4",
+            None,
+            vendor("xai"),
+            xai_chunks,
+            lambda event: event.outputs[0].finish_reason != sample_pb2.REASON_INVALID,
+            "XAI_API_KEY",
         ),
     )
 }

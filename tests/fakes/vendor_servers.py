@@ -126,7 +126,7 @@ def cohere_events(_model: str, reply: Reply) -> Iterator[Json]:
     end: Json = {"finish_reason": reason}
     if reply.usage:
         tokens = {"input_tokens": reply.usage.input, "output_tokens": reply.usage.output}
-        end["usage"] = {"billed_units": tokens, "tokens": tokens}
+        end["usage"] = {"billed_units": tokens, "tokens": tokens, "cached_tokens": reply.usage.cached}
     yield {"type": "message-end", "delta": end}
 
 

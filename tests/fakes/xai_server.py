@@ -17,6 +17,11 @@ STATUS = {
     503: grpc.StatusCode.UNAVAILABLE,
 }
 
+FAULTS: dict[str, Any] = {
+    "cut": (grpc.StatusCode.UNAVAILABLE, "the connection was reset"),
+    "torn": (grpc.StatusCode.INTERNAL, "the stream ended within a message"),
+}
+
 
 class XaiServer(chat_pb2_grpc.ChatServicer):
     """Answers the n-th request with the n-th reply; the last one stands for all that follow."""
@@ -33,11 +38,11 @@ class XaiServer(chat_pb2_grpc.ChatServicer):
         reply = self.replies[min(len(self.requests), len(self.replies)) - 1]
         if reply.status != 200:
             await context.abort(STATUS[reply.status], reply.body, tuple(reply.headers.items()))
-        events = list(xai_chunks(request.model, reply))
+        events = list(reply.events if reply.events is not None else xai_chunks(request.model, reply))
         for event in events[: reply.fault_after] if reply.fault else events:
             yield event
-        if reply.fault == "cut":
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the connection was reset")
+        if reply.fault in FAULTS:
+            await context.abort(*FAULTS[reply.fault])
 
 
 def xai_chunks(model: str, reply: Reply) -> Iterator[Any]:
@@ -58,8 +63,10 @@ def xai_chunks(model: str, reply: Reply) -> Iterator[Any]:
     end = chunk(finish=sample_pb2.REASON_TOOL_CALLS if reply.calls else sample_pb2.REASON_STOP)
     if reply.usage:
         end.usage.prompt_tokens = reply.usage.input
-        end.usage.completion_tokens = reply.usage.output
+        end.usage.completion_tokens = reply.usage.output - reply.usage.reasoning  # it counts them apart
         end.usage.total_tokens = reply.usage.input + reply.usage.output
+        end.usage.cached_prompt_text_tokens = reply.usage.cached
+        end.usage.reasoning_tokens = reply.usage.reasoning
     yield end
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +137,22 @@ def with_last_usage(response: Any) -> Any:
             add(usage, reported=reported, cumulative=reported or cumulative)
 
         response._add_usage = replaced  # noqa: SLF001 - the library has no option for it
+    return response
+
+
+def with_calls_apart(response: Any) -> Any:
+    """Have xAI's response of the library keep calls with one id apart, of which it takes the second for the first."""
+    handle = getattr(response, "_handle_client_side_tool_call", None)
+    if handle is not None:
+        ids = Counter[str]()
+
+        def apart(whole: Any, call: Any) -> Iterator[Any]:
+            ids[call.id] += 1
+            if (number := ids[call.id]) > 1:
+                call.id = f"{call.id}-{number}"
+            yield from handle(whole, call)
+
+        response._handle_client_side_tool_call = apart  # noqa: SLF001 - the library has no option for it
     return response
 
 

@@ -157,7 +157,7 @@ class VendorProvider:
         while not parts or reader.goes_on(parts):
             asked = model.prepare_messages([*history, *(part.get() for part in parts)], parameters)
             async with model.request_stream(asked, settings, parameters) as response:
-                parts.append(answers.with_last_usage(response))
+                parts.append(answers.with_calls_apart(answers.with_last_usage(response)))
                 async for event in response:
                     heard()
                     for delta in reader.feed(event):
