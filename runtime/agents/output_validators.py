@@ -44,11 +44,20 @@ class OutputValidator(Generic[T]):
         self._function, self._takes_run = function, len(wanted) > 1
 
     async def refusal_of(self, output: T, run: RunContext[Any]) -> str | None:
-        """Return why the output is refused; null if it is not. Raises what the function raises."""
+        """Return why the output is refused; null if it is not. Raises what the function raises.
+
+        Raises `TypeError` for a function that returns anything but null or the output: it may believe that false
+        refuses an output, or that the run ends with what it returns.
+        """
         try:
             made = self._function(run, output) if self._takes_run else self._function(output)
             if inspect.isawaitable(made):
-                await cast("Awaitable[object]", made)
+                made = await cast("Awaitable[object]", made)
         except OutputRefused as refused:
             return str(refused) or "the output is refused"
+        if made is not None and (type(made) is not type(output) or made != output):
+            raise TypeError(
+                f"it returns {made!r:.60}, which changes nothing: it raises OutputRefused to refuse an output, and "
+                "returns nothing or the output as it is"
+            )
         return None

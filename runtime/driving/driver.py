@@ -72,7 +72,7 @@ from ..journal.journal import Journal
 from ..journal.outages import STALE_READ_S, through_outages
 from ..journal.snapshots import GRACE_S, SnapshotTaker
 from ..ports.json_values import as_json, sound
-from ..ports.tools import Tool
+from ..ports.tools import Tool, in_a_line
 from ..shared.log_ids import at_work, done_with
 from . import hydration
 from .cancellation import is_being_cancelled, shielded
@@ -580,7 +580,7 @@ class Driver:
             if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 raise
             logger.info("function %s of %s failed", effect.name, self.state.agent, exc_info=True)
-            problem = sound(f"{type(error).__name__}: {error}")
+            problem = sound(in_a_line(error))
         return EvaluationReturned(name=effect.name, ordinal=effect.ordinal, value=value, error=problem)
 
     async def _verify(self, effect: VerifyCall) -> None:

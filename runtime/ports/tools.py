@@ -20,7 +20,11 @@ from .runnable import DepsT_co, DepsT_contra
 
 def in_a_line(error: BaseException) -> str:
     """Return a foreign exception as text in one line."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - of an exception that cannot say what it is
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 class ToolFailed(FoldlogError):

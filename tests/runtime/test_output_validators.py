@@ -100,6 +100,60 @@ async def test_a_validator_that_breaks_ends_the_run_and_is_named(cheap: Place, s
     assert failed.value.error_type == "output_validator_failed"
 
 
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def raising(error: BaseException) -> Callable[[str], None]:
+    def odd(output: str) -> None:
+        raise error
+
+    return odd
+
+
+async def not_yet(output: str) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("odd", "told"),
+    [
+        (raising(Speechless()), "failed: Speechless"),
+        (raising(SystemExit(3)), "failed: SystemExit: 3"),
+        (raising(RecursionError("too deep")), "failed: RecursionError: too deep"),
+        (raising(asyncio.CancelledError("gone")), "failed: CancelledError: gone"),
+        (raising(TimeoutError()), "failed: TimeoutError$"),
+        (not_yet, "failed: TypeError: it returns False, which changes nothing: it raises OutputRefused"),
+        (lambda output: output.upper(), "failed: TypeError: it returns 'A'"),
+    ],
+    ids=["speechless", "exit", "deep", "cancelled", "late", "false", "changed"],
+)
+async def test_what_a_validator_does_oddly_ends_the_run_with_what_it_was(
+    cheap: Place, script: Script, odd: Any, told: str
+) -> None:
+    agent = Agent("poet", model=script(says("a")))
+    odd.__name__ = "odd"
+    agent.output_validator(odd)
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    with pytest.raises(RunFailed, match=told) as failed:
+        await run.result(timeout_s=30)
+    assert failed.value.error_type == "output_validator_failed"
+
+
+async def test_a_validator_may_return_the_output_as_it_is(cheap: Place, script: Script) -> None:
+    agent = Agent("counter", model=script(says("[1, 2]")), output_type=list[int])
+
+    @agent.output_validator
+    async def same(output: list[int]) -> list[int]:
+        return list(output)
+
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    assert (await run.result(timeout_s=30)).output == [1, 2]
+
+
 async def test_an_answer_in_an_object_of_its_own_is_taken_out_of_it(cheap: Place, script: Script) -> None:
     agent = Agent("counter", model=script(says('{"response": [1, 2]}')), output_type=list[int] | int)
     await cheap.open(agent)
