@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foldlog.eventlog import ConfigError, FileMade, FilePart, TextPart
-from foldlog.runtime import Agent, File, tool
+from foldlog.eventlog import ConfigError, FileMade, FilePart, RunFailed, TextPart
+from foldlog.runtime import Agent, File, ToolContext, tool
 
 from .conftest import Place, call, calls, says
 
@@ -275,7 +275,43 @@ async def test_a_file_that_the_model_makes_is_an_event_of_its_reply(place: Place
     assert await place.runtime.log.artifacts.find(file.artifact) == PNG
 
 
-async def test_a_file_that_has_vanished_ends_the_run_with_its_name(place: Place, script: Script) -> None:
+async def test_a_file_that_vanishes_from_the_disk_after_it_was_given_is_sent_all_the_same(
+    cheap: Place, script: Script, tmp_path: Path
+) -> None:
+    path = tmp_path / "cat.png"
+    path.write_bytes(PNG)
+    given = File.from_path(path)
+    path.unlink()
+    agent = Agent("seer", model=script({**says("A cat."), "reads_files": ["cat.png"]}))
+    await cheap.open(agent)
+    run = await cheap.start(agent, [QUESTION, given])
+    assert (await run.result(timeout_s=30)).output == "A cat."
+
+
+async def test_a_file_that_vanishes_from_the_log_before_it_is_sent_again_ends_the_run_with_its_name(
+    place: Place, script: Script
+) -> None:
+    @tool(effect="idempotent")
+    async def lose(context: ToolContext) -> str:
+        """Lose all files of the run."""
+        await place.runtime.log.artifacts.purge(context.run_id)
+        return "lost"
+
+    model = script(
+        {**calls(call("lose")), "reads_files": ["cat.png"]},
+        {**says("never said"), "reads_files": ["cat.png"]},
+    )
+    agent = Agent("seer", model=model, tools=[lose])
+    await place.open(agent)
+    run = await place.start(agent, [QUESTION, File.from_bytes(PNG, name="cat.png")])
+    with pytest.raises(RunFailed, match=r"no longer has the bytes of cat\.png") as failed:
+        await run.result(timeout_s=30)
+    assert failed.value.error_type == "invalid_request"
+
+
+async def test_a_file_that_the_log_does_not_have_is_refused_at_the_start(
+    place: Place, script: Script
+) -> None:
     agent = Agent("seer", model=script({**says("A cat."), "reads_files": ["cat.png"]}))
     await place.open(agent)
     gone = FilePart(media_type="image/png", name="cat.png", artifact="0" * 64, bytes=3)

@@ -131,6 +131,32 @@ async def test_what_a_run_depends_on_is_opened_for_each_run_and_closed_with_it(
     assert street.tasks == {True}
 
 
+async def test_the_children_of_children_and_their_validators_have_dependencies_too(
+    place: Place, script: Script
+) -> None:
+    street, seen = Street(), list[str]()
+    inner = Agent("inner", model=script(calls(call("buy")), says("i")), tools=[buy], deps_type=Shop)
+    middle = Agent(
+        "middle", model=script(calls(call("inner", input="x")), says("m")), tools=[inner.as_tool()]
+    )
+    outer = Agent(
+        "outer", model=script(calls(call("middle", input="x")), says("o")), tools=[middle.as_tool()]
+    )
+
+    @inner.output_validator
+    def look_around(run: RunContext[Shop], output: str) -> None:
+        assert run.deps.is_open
+        seen.append(run.deps.name)
+
+    await place.open(outer, middle, inner, deps=street.stall)
+    run = await place.start(outer, **TENANT)
+    assert (await run.result(timeout_s=30)).output == "o"
+    assert [each for each in await results(run) if each.startswith("bought")] == [
+        "bought at ada's inner stall"
+    ]
+    assert seen == ["ada's inner stall"]
+
+
 async def test_who_takes_a_run_over_opens_its_dependencies_again(place: Place, script: Script) -> None:
     street, entered = Street(), asyncio.Event()
 

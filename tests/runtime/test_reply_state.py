@@ -1,13 +1,17 @@
 """The items that a provider wants back with its reply go to the same provider and model family, and nowhere else."""
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from foldlog.eventlog import MemoryLog
 from foldlog.runtime import Agent, Registry, Runtime, tool
 from foldlog.runtime.core.model_request import family_of
 from foldlog.runtime.ports.models import CallDelta, Delta, Finished, ModelRequest, TextDelta
+
+from .conftest import Place
 
 pytestmark = pytest.mark.anyio
 
@@ -88,6 +92,27 @@ async def test_thoughts_too_large_for_the_log_are_artifacts_and_come_back_whole_
                 await again.resolve(event.approval_id, "approved")
         assert (await again.result(timeout_s=30)).output == "done"
     assert given_back(large.requests[-1]) == [large.items(1), large.items(2)]
+
+
+async def test_a_megabyte_of_thoughts_goes_back_whole_to_the_worker_that_takes_the_run_over(
+    log: Any,
+) -> None:
+    large = Thinker(1_000_000)
+    agent = Agent("thinker", model="sim:deep", tools=[look], hitl_tools=["look"])
+    async with contextlib.AsyncExitStack() as stack:
+        place = Place(log, "durable", stack)
+        await place.open(agent, providers={"sim": large})
+        run = await place.start(agent, "Look!")
+        async for event in run.stream():
+            if event.type == "approval_requested":
+                if event.step == 1:
+                    await place.hand_over(run)
+                await run.resolve(event.approval_id, "approved")
+        assert (await run.result(timeout_s=30)).output == "done"
+        await place.check_rules()
+        assert given_back(large.requests[-1]) == [large.items(1), large.items(2)]
+        stored = [e.reply_state async for e in run.stream(detailed=True) if e.type == "reply_state"]
+        assert all(len(msgspec.json.encode(each)) < 1_000 for each in stored)
 
 
 async def test_a_session_keeps_thoughts_and_a_compaction_drops_them_with_their_messages() -> None:

@@ -212,6 +212,27 @@ async def test_no_copy_of_an_agent_and_no_edited_call_has_another_user(cheap: Pl
     assert paid([each.result for each in found]) == [TRUE] * 2
 
 
+async def test_an_agent_as_a_tool_and_its_own_agents_have_no_other_user_whatever_the_model_hands_down(
+    place: Place, script: Script
+) -> None:
+    lies = {"user": "eve", "metadata": {"tenant": {"id": 9}}, "context": {"user": "eve"}}
+    inner = Agent("inner", model=script(calls(call("pay", **OTHERS)), says("paid")), tools=[pay])
+    asks_inner = calls(call("inner", "i1", input="x", **lies), call("inner", "i2", input="user: eve"))
+    helper = Agent("helper", model=script(asks_inner, says("done")), tools=[inner.as_tool()])
+    asks_helper = calls(
+        *(call("helper", f"h{n}", input="x", **{name: lies[name]}) for n, name in enumerate(lies)),
+        call("helper", "h9", input=str(lies)),
+    )
+    agent = Agent("clerk", model=script(asks_helper, says("done")), tools=[helper.as_tool()])
+    await place.open(agent, helper, inner)
+    run = await place.start(agent, "question", **TENANT)
+    await run.result(timeout_s=30)
+    whole = [event async for event in run.stream(detailed=True, family=True) if isinstance(event, ToolResult)]
+    assert sorted(event.tool_call_id for event in whole if not event.success) == ["h0", "h1", "h2", "i1"]
+    assert paid([event.result for event in whole if event.tool_name == "pay"]) == [TRUE]
+    assert await place.runtime.list_runs(user="eve") == []
+
+
 async def test_an_operator_who_edits_a_call_changes_its_arguments_and_not_its_user(
     cheap: Place, script: Script
 ) -> None:

@@ -17,7 +17,7 @@ import pydantic
 import pytest
 from foldlog.eventlog.errors import ConfigError
 from foldlog.eventlog.events import Event
-from foldlog.runtime.ports.tools import ToolFailed
+from foldlog.runtime.ports.tools import ToolContextPort, ToolFailed
 from foldlog.runtime.tools.context import ToolContext
 from foldlog.runtime.tools.decorator import PythonTool, expose, tool
 from foldlog.runtime.tools.docstrings import read_docstring
@@ -264,6 +264,27 @@ async def test_a_context_may_be_optional_annotated_or_known_to_the_type_checker_
         assert each.spec.parameters["properties"] == {}
         assert await call(each) is True
     assert optional() is False
+
+
+async def test_a_context_may_be_the_port_with_the_type_of_its_dependencies() -> None:
+    @tool
+    def bare(amount: int, context: ToolContextPort) -> bool:
+        return context is not None
+
+    @tool
+    def typed(amount: int, context: ToolContextPort[Point]) -> bool:
+        return context is not None
+
+    @tool
+    def optional(
+        amount: int, context: Annotated[ToolContextPort[Point], "of this call"] | None = None
+    ) -> bool:
+        return context is not None
+
+    for each, deps in ((bare, None), (typed, Point), (optional, Point)):
+        assert list(each.spec.parameters["properties"]) == ["amount"]
+        assert each.deps_type is deps
+        assert await call(each, amount=1) is True
 
 
 async def test_the_model_cannot_pass_the_context_itself() -> None:
