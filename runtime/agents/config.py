@@ -38,7 +38,7 @@ from ..core.policy import Policy, condition
 from ..core.rules import BreakerRules, ContextRules, FileRules, RetryRules, Rules
 from ..ports.json_schema import DRAFT, check_output_schema
 from ..ports.json_values import NotJson, as_json
-from ..ports.settings import Cache, Effort, ModelSettings, as_table
+from ..ports.settings import TOOL_CHOICES, Cache, Effort, ModelSettings, as_table
 from ..ports.suggestions import near, nearest
 from .mcp_servers import server_problems, servers_schema
 from .native_tools import NativeTools, native_tool_problems
@@ -143,7 +143,7 @@ Percent = Annotated[StrictInt, Field(ge=0, le=100)]
 
 
 class _Table(pydantic.BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", defer_build=True, frozen=True, allow_inf_nan=False)
 
 
 class ContextConfig(_Table):
@@ -365,6 +365,7 @@ class AgentConfig(_Table):
             *server_problems(config.mcp_servers),
             *_native_tool_problems(config),
             *_unknown_approvals(config),
+            *_unknown_choice(config),
         ]:
             raise AgentConfigError(f"agent {config.name!r}: {_joined(problems)}", problems)
         return config
@@ -450,8 +451,7 @@ def shared_policy(table: object, where: str) -> dict[str, Any]:
 
 def _unknown_approvals(config: AgentConfig) -> list[ConfigProblem]:
     """Return `hitl_tools` that are unknown. Tools of MCP servers are only checked at preparation, once connected."""
-    known = [*python_tool_names(config), *([RETRIEVE] if config.context is not None else [])]
-    servers = tuple(f"mcp__{server}__" for server in config.mcp_servers)
+    known, servers = _callable(config)
     native = [tool.type for tool in config.native_tools or ()]
     return [
         ConfigProblem(
@@ -463,6 +463,23 @@ def _unknown_approvals(config: AgentConfig) -> list[ConfigProblem]:
         for name in config.hitl_tools
         if name not in known and not name.startswith(servers) and name not in native
     ]
+
+
+def _unknown_choice(config: AgentConfig) -> list[ConfigProblem]:
+    """Return a `tool_choice` that is no tool which the model may call, as of `hitl_tools`."""
+    choice = config.settings.tool_choice if config.settings is not None else None
+    known, servers = _callable(config)
+    if choice is None or choice in TOOL_CHOICES or choice in known or choice.startswith(servers):
+        return []
+    key, possible = "settings.tool_choice", [*known, *TOOL_CHOICES]
+    message = f"{key}: {choice!r} is not a tool of the agent{nearest(choice, possible)}"
+    return [ConfigProblem(key, message, near(choice, possible))]
+
+
+def _callable(config: AgentConfig) -> tuple[list[str], tuple[str, ...]]:
+    """Return the tools that are known, and how the names of those of MCP servers begin."""
+    known = [*python_tool_names(config), *([RETRIEVE] if config.context is not None else [])]
+    return known, tuple(f"mcp__{server}__" for server in config.mcp_servers)
 
 
 def _native_tool_problems(config: AgentConfig) -> Iterable[ConfigProblem]:

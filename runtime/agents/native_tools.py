@@ -17,7 +17,7 @@ _Texts = Annotated[tuple[Annotated[StrictStr, Field(min_length=1)], ...], Field(
 
 
 class _Table(pydantic.BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", defer_build=True, frozen=True)
 
 
 class UserLocation(_Table):

@@ -17,7 +17,7 @@ import pydantic
 from ...eventlog.errors import ConfigError
 from ..core.submission import check_text
 from ..ports.runnable import Runnable, all_members
-from ..ports.settings import as_table
+from ..ports.settings import TOOL_CHOICES, as_table
 from ..ports.suggestions import nearest
 from .agent import Agent
 from .config import AgentConfig, BudgetsConfig
@@ -76,6 +76,15 @@ def _check_members(runnable: Runnable[Any], given: Mapping[str, Any]) -> None:
         if not any(_offers(config, name) for config in configs):
             own = [tool for config in configs for tool in config["tools"]]
             raise ConfigError(f"tools: no agent of {runnable.name!r} has a tool {name!r}{nearest(name, own)}")
+    choice = _chosen_tool(given)
+    if choice is not None and not any(_offers(config, choice) for config in configs):
+        raise ConfigError(f"settings.tool_choice: no agent of {runnable.name!r} has a tool {choice!r}")
+
+
+def _chosen_tool(given: Mapping[str, Any]) -> str | None:
+    """Return the tool that the overrides have the model call first; null for none, and for a choice that is wrong."""
+    choice = as_table(given["settings"]).get("tool_choice") if "settings" in given else None
+    return choice if isinstance(choice, str) and choice not in TOOL_CHOICES else None
 
 
 def _fitting(config: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,6 +94,9 @@ def _fitting(config: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, 
         fitting["tools"] = [name for name in stored["tools"] if _offers(config, name)]
     if isinstance(stored.get("max_steps"), int):
         fitting["max_steps"] = min(stored["max_steps"], config["max_steps"])
+    choice = _chosen_tool(stored)
+    if choice is not None and not _offers({**config, "tools": fitting.get("tools", config["tools"])}, choice):
+        fitting["settings"] = {**stored["settings"], "tool_choice": None}
     return fitting
 
 

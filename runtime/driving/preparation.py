@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
@@ -23,10 +24,12 @@ from ..agents.workflow.workflow import Decider, Workflow
 from ..core.commands import Command, KnowledgeRead, PreparationFailed, ToolsResolved
 from ..core.effects import Evaluate, Prepare
 from ..core.offloading import is_offered, with_retrieval
+from ..core.rules import Rules
 from ..core.tool_refresh import removed
 from ..journal.journal import Journal
 from ..journal.outages import through_outages
 from ..ports.runnable import Runnable
+from ..ports.settings import TOOL_CHOICES
 from ..ports.tools import Tool, ToolSource, ToolSourceUnavailable
 from ..tools.decorator import expose
 from ..tools.run_context import RunContext, facts_of
@@ -160,14 +163,23 @@ class Preparation:
             for name, tool in tools.items()
             if name not in gone and is_offered(tool.spec, self._journal.state, rules)
         ]
-        unknown = rules.hitl_tools - {spec.name for spec in offered}
-        if unknown and not self._journal.state.prepared:  # later a tool may be gone, and with it its calls
-            raise ConfigError(
-                f"hitl_tools names {min(unknown)!r}, which agent {self._journal.state.agent!r} does not have"
-            )
+        if not self._journal.state.prepared:  # later a tool may be gone, and with it its calls
+            self._check_named(rules, {spec.name for spec in offered})
         specs = tuple(expose(spec, rules.injected_tool_args) for spec in offered)
         window = budget_check.window_tokens(self._host.registry, rules)
         return ToolsResolved(tools=specs, model=rules.model, window_tokens=window)
+
+    def _check_named(self, rules: Rules, offered: AbstractSet[str]) -> None:
+        """Raise `ConfigError` for a tool that the configuration names, and that its servers do not have."""
+        choice = rules.settings.tool_choice
+        for key, names in (
+            ("hitl_tools", rules.hitl_tools),
+            ("settings.tool_choice", {choice or "auto"}.difference(TOOL_CHOICES)),
+        ):
+            if unknown := names - offered:
+                raise ConfigError(
+                    f"{key} names {min(unknown)!r}, which agent {self._journal.state.agent!r} does not have"
+                )
 
     def _listed(self, tools: Mapping[str, Tool]) -> list[Tool]:
         """Return the tools that a workflow lists; the others are known once its code calls them."""

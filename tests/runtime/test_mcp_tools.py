@@ -104,6 +104,17 @@ async def test_a_tool_that_needs_an_approval_and_is_not_offered_fails_the_prepar
         await run.result(timeout_s=30)
 
 
+async def test_a_choice_of_a_tool_that_the_server_does_not_have_fails_the_preparation_by_its_name(
+    cheap: Place, script: Script, servers: dict[str, Any]
+) -> None:
+    choice = {"tool_choice": "mcp__srv__serch"}
+    agent = Agent("finder", model=script(says("done")), mcp_servers=servers, settings=choice)
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    with pytest.raises(RunFailed, match=r"settings\.tool_choice names 'mcp__srv__serch', which agent"):
+        await run.result(timeout_s=30)
+
+
 @pytest.mark.parametrize("told", [True, False])
 async def test_without_emit_mcp_progress_only_the_event_is_missing(
     cheap: Place, script: Script, servers: dict[str, Any], told: bool

@@ -114,6 +114,10 @@ async def test_the_suffix_follows_the_instructions_that_a_function_gives() -> No
         ({"budgets": 1}, "budgets: "),
         ({"settings": {"temprature": 1}}, "unknown key 'settings.temprature'; did you mean 'temperature'?"),
         ({"settings": 1}, "settings: must be ModelSettings or a table"),
+        (
+            {"tools": ["listen"], "settings": {"tool_choice": "look"}},
+            "settings.tool_choice: 'look' is not a tool of the agent",
+        ),
         ({"model": "large"}, "must be written provider:model"),
         ({"instructions_suffix": 1}, "instructions_suffix must be text"),
     ],
@@ -139,7 +143,7 @@ PLAIN = Agent("plain", model="sim:small", max_steps=2, settings={"seed": 2})
 async def test_a_swarm_hands_the_options_of_a_run_down_to_its_agents(cheap: Place, whole: Swarm) -> None:
     sim = Keen()
     options: dict[str, Any] = {name: value for name, value in OPTIONS.items() if name != "budgets"}
-    options["settings"] = {"reasoning": "high"}
+    options["settings"] = {"reasoning": "high", "tool_choice": "look"}
     await cheap.open(whole, providers={"sim": sim})
     run = await cheap.runtime.start(whole, "What is it?", executor=cheap.executor, **options)
     await run.result(timeout_s=30)
@@ -148,6 +152,7 @@ async def test_a_swarm_hands_the_options_of_a_run_down_to_its_agents(cheap: Plac
     assert asked[0] == ("large", "Be brief.\n\nIn French.")
     assert asked[-1] == ("large", "In French.")
     assert [spec.name for spec in sim.requests[0].tools] == ["look"]
+    assert sim.requests[0].settings.tool_choice == "look"
     assert sim.requests[-1].tools == ()
     assert sim.requests[-1].settings == ModelSettings(seed=2, reasoning="high")
     configs = {
@@ -167,6 +172,11 @@ async def test_a_swarm_hands_the_options_of_a_run_down_to_its_agents(cheap: Plac
             Swarm([KEEN, PLAIN], mode="team"),
             {"model": "sim:large"},
             "is a team, which hands no such options on",
+        ),
+        (
+            Swarm([KEEN], "keen"),
+            {"settings": {"tool_choice": "looks"}},
+            "settings.tool_choice: no agent of",
         ),
         (Swarm([KEEN], "keen"), {"model": "large"}, "must be written provider:model"),
         (RalphLoop(KEEN), {"settings": {"temprature": 1}}, "did you mean 'temperature'?"),

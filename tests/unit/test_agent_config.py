@@ -337,6 +337,17 @@ def test_a_configuration_is_frozen() -> None:
         ("settings", {"temperature": 2.1}, "settings.temperature: Input should be less than or equal to 2"),
         ("settings", {"top_p": math.nan}, "settings.top_p: Input should be a finite number, not nan"),
         ("settings", {"headers": {"X": "a\r\nb"}}, "settings.headers.X: "),
+        (
+            "settings",
+            {"tool_choice": "deploi"},
+            "settings.tool_choice: 'deploi' is not a tool of the agent; did you mean 'deploy'?",
+        ),
+        ("settings", {"tool_choice": "requird"}, "did you mean 'required'?"),
+        (
+            "settings",
+            {"tool_choice": "mcp__other__x"},
+            "is not a tool of the agent; known are 'deploy', 'auto', 'none', 'required'",
+        ),
         ("settings", {"headers": {"X y": "a"}}, "settings.headers.X y: "),
         ("settings", {"headers": {"X": "ä"}}, "settings.headers.X: "),
         ("settings", {"tempratur": 1}, "unknown key 'settings.tempratur'; did you mean 'temperature'?"),

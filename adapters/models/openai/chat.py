@@ -12,6 +12,7 @@ from ....eventlog.events import TokenUsage
 from ....projections.messages import Message
 from ....runtime.ports.json_schema import for_provider
 from ....runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
+from ....runtime.ports.settings import TOOL_CHOICES
 from ..endpoint import Endpoint
 from ..failures import MalformedStream
 from ..uploads import Files
@@ -20,7 +21,6 @@ from .content import NO_FILES, chat_content, with_files_behind
 
 REASONING = "reasoning"
 """The key of the one item that a chat server wants back: all that the model thought aloud."""
-_TOOL_CHOICES = frozenset({"auto", "none", "required"})
 
 
 def parameters(request: ModelRequest, endpoint: Endpoint, files: Files = NO_FILES) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def parameters(request: ModelRequest, endpoint: Endpoint, files: Files = NO_FILE
 
 
 def _tool_choice(choice: str) -> Any:
-    return choice if choice in _TOOL_CHOICES else {"type": "function", "function": {"name": choice}}
+    return choice if choice in TOOL_CHOICES else {"type": "function", "function": {"name": choice}}
 
 
 def _message(message: Message, files: Files, reasoning_back: str) -> dict[str, Any]:

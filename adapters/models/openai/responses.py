@@ -11,6 +11,7 @@ from typing import Any
 from ....projections.messages import CallRequest, Message
 from ....runtime.ports.json_schema import for_provider
 from ....runtime.ports.models import Delta, Finished, ModelRequest, ReasoningDelta, TextDelta, cut_reason
+from ....runtime.ports.settings import TOOL_CHOICES
 from ..failures import Callee, reported
 from ..uploads import Files
 from . import native
@@ -19,8 +20,6 @@ from .chat import arguments_json, arguments_of, field_of, text_of, usage_of
 from .content import NO_FILES, responses_content, with_files_behind
 from .known import reasons
 from .reply_items import OutputItems, restored
-
-_TOOL_CHOICES = frozenset({"auto", "none", "required"})
 
 
 def parameters(request: ModelRequest, files: Files = NO_FILES) -> dict[str, Any]:
@@ -54,9 +53,7 @@ def parameters(request: ModelRequest, files: Files = NO_FILES) -> dict[str, Any]
         ] + [native.parameter(tool) for tool in request.native_tools]
     if request.tools:
         if (choice := settings.tool_choice) is not None:
-            chosen["tool_choice"] = (
-                choice if choice in _TOOL_CHOICES else {"type": "function", "name": choice}
-            )
+            chosen["tool_choice"] = choice if choice in TOOL_CHOICES else {"type": "function", "name": choice}
         if settings.parallel_tool_calls is not None:
             chosen["parallel_tool_calls"] = settings.parallel_tool_calls
     text: dict[str, Any] = {}

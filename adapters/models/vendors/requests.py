@@ -10,6 +10,7 @@ from ....eventlog.parts import FilePart, Part, TextPart, files_of
 from ....projections.messages import Message
 from ....runtime.ports.json_schema import for_provider
 from ....runtime.ports.models import InvalidRequest, ModelRequest, NativeTool
+from ....runtime.ports.settings import TOOL_CHOICES
 from ..openai.chat import arguments_json
 from ..openai.content import as_text, with_files_behind
 from ..uploads import Files
@@ -137,7 +138,7 @@ def settings(request: ModelRequest, options: HttpOptions, vendor: Vendor) -> dic
     asked, given = request.settings, request.settings.given()
     chosen |= {theirs: given[ours] for ours, theirs in SETTINGS.items() if ours in given}
     if request.tools and (choice := asked.tool_choice) is not None:
-        chosen["tool_choice"] = choice if choice in {"auto", "none", "required"} else [choice]
+        chosen["tool_choice"] = choice if choice in TOOL_CHOICES else [choice]
     if asked.stop is not None:
         chosen["stop_sequences"] = list(asked.stop)
     if isinstance(asked.reasoning, int):
