@@ -47,6 +47,7 @@ _REGISTERS: dict[str, str] = {
     "once": "the call that owns a key in a scope",
     "hook": "how far a hook on the ends of runs has followed a shard",
     "agent": "the versions of stored agents: saved and removed",
+    "plan": "the versions of a standing plan",
     "access": "the tokens of the HTTP API: granted and withdrawn",
     "answer": "what was answered to a request with an idempotency key",
 }

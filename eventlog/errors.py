@@ -235,6 +235,18 @@ class AgentChanged(FoldlogError):
         self.version = version
 
 
+class PlanNotFound(FoldlogError):
+    """There is no standing plan of this name in the namespace, or it has no such version or step."""
+
+
+class PlanChanged(FoldlogError):
+    """A standing plan is not at the version that a change was made from. Attribute: its `version`, 0 for none."""
+
+    def __init__(self, message: str, version: int) -> None:
+        super().__init__(message)
+        self.version = version
+
+
 class RunGone(RunNotFound):
     """The run was deleted, or archived, after its end. Nothing is lost, and it never runs again.
 

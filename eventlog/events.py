@@ -722,6 +722,8 @@ class Prepared(EventFields, frozen=True, kw_only=True, tag="prepared"):
     """The size of the model's context window; null if unknown."""
     instructions: str = ""
     """The result of the function that returns the instructions, for an agent that has one."""
+    standing_plan: str = ""
+    """The standing plan that the agent follows, as the prompt has it."""
 
 
 class ToolsRefreshRequested(EventFields, frozen=True, kw_only=True, tag="tools_refresh_requested"):
@@ -1460,6 +1462,39 @@ class AgentRemoved(EventFields, frozen=True, kw_only=True, tag="agent_removed"):
     request_id: str = ""
 
 
+PlanStatus = Literal["pending", "in_progress", "completed"]
+
+
+class PlanStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step of a standing plan. `id` names it within the plan, whatever becomes of its text and place."""
+
+    id: str
+    text: str
+    status: PlanStatus = "pending"
+    note: str = ""
+
+
+class PlanUpdated(EventFields, frozen=True, kw_only=True, tag="plan_updated"):
+    """A version of a standing plan, whole; on a subject of its own for each plan.
+
+    `version` counts from 1. `note` says why it was changed. `run` and `call` are those of the tool call that changed
+    it, empty if a person did. A removed plan keeps the steps that it had.
+    """
+
+    type: ClassVar[Literal["plan_updated"]] = "plan_updated"
+    name: str
+    version: int
+    goal: str = ""
+    steps: list[PlanStep] = []
+    removed: bool = False
+    note: str = ""
+    by: str = ""
+    via: Via = ""
+    request_id: str = ""
+    run: str = ""
+    call: str = ""
+
+
 class Unknown(EventFields, frozen=True, kw_only=True, tag="unknown"):
     """An event of a newer writer: kept as it is, never interpreted."""
 
@@ -1551,6 +1586,7 @@ Engine = (
     | AnswerKept
     | AgentSaved
     | AgentRemoved
+    | PlanUpdated
     | Buried
 )
 Draft = TextReset | ToolCallDelta

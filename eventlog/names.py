@@ -119,6 +119,11 @@ def agents_subject(shards: int) -> Subject:
     return Subject(shard_of("agents", shards), "agent", "", digest_of("agents")[:32])
 
 
+def plan_subject(name: str, shards: int) -> Subject:
+    """Return the subject that records all versions of a standing plan."""
+    return Subject(shard_of(f"plan:{name}", shards), "plan", "", digest_of(name)[:32])
+
+
 def hook_subject(shard: int, name: str) -> Subject:
     """Return the subject that records how far a hook has followed a shard."""
     return Subject(shard, "hook", "", digest_of(name)[:32])

@@ -47,6 +47,7 @@ from .runtime.handle import CallOutcome, Decision, Namespace
 from .runtime.operating.operations import Operations
 from .runtime.rollbacks.rollback import RollbackPlan
 from .runtime.runtime import RunListing
+from .runtime.shared.plans import PlanVersion, StandingPlans
 from .runtime.tools.compensation import Compensate
 from .runtime.tools.context import CallFacts, ChildOptions
 from .runtime.tools.decorator import Decorate, PythonTool
@@ -105,6 +106,7 @@ __all__ = [
     "Operations",
     "ParityOptions",
     "Pending",
+    "PlanVersion",
     "Presence",
     "PythonTool",
     "Receipt",
@@ -122,6 +124,7 @@ __all__ = [
     "ScriptLike",
     "SecretSource",
     "Side",
+    "StandingPlans",
     "StepConfig",
     "StopTable",
     "StoredAgents",

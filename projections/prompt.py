@@ -36,6 +36,11 @@ def plan_block(plan: str) -> str:
     return f"<plan>\n{plan}\n</plan>" if plan else ""
 
 
+def standing_plan_block(plan: str) -> str:
+    """Return the part of the system message with the standing plan that the agent follows; empty for none."""
+    return f"<standing_plan>\n{plan}\n</standing_plan>" if plan else ""
+
+
 def knowledge_block(items: Any) -> str:
     """Return the part of the system message with knowledge items (`text`, `source`), best first; empty for none."""
     known = [item for item in items if isinstance(item, Mapping)] if isinstance(items, list | tuple) else []

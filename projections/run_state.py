@@ -343,6 +343,8 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     prepared: bool = False
     instructions: str = ""
     """The instructions that a function returned for this run; they precede those of the configuration."""
+    standing_plan: str = ""
+    """The standing plan that the run follows, as its prompt has it."""
     tools: dict[str, ToolSpec] = {}
     mcp_servers: dict[str, Any] = {}
     """The tool servers of the run: those of its configuration, and those that refreshes added."""

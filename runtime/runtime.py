@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from .operating.operations import Operations
     from .operating.surroundings import Executors
     from .rollbacks.rollback import RollbackPlan
+    from .shared.plans import StandingPlans
     from .triggers.schedules import Schedules
 
 OpenedT = TypeVar("OpenedT", default=Any)
@@ -667,6 +668,13 @@ class Runtime(Generic[DepsT_co]):
 
             self._agents = StoredAgents(self.log, self.registry)
         return self._agents
+
+    @property
+    def plans(self) -> StandingPlans:
+        """The standing plans of this namespace."""
+        from .shared.plans import StandingPlans
+
+        return StandingPlans(self.log)
 
     @property
     def operations(self) -> Operations:

@@ -72,12 +72,17 @@ def read_runnable(path: str, registry: Registry) -> Runnable[Any]:
         raise ConfigError(f"{path}: {error}{hint}") from None
 
 
-def tables_of(path: str) -> list[dict[str, Any]]:
-    """Return the agents in a file: its one table, or those of its list `agents`. Raises `ConfigError`."""
+def read_table(path: str) -> dict[str, Any]:
+    """Return the table in a TOML or JSON file. Raises `ConfigError`."""
     try:
-        data = _read(path)
+        return _read(path)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+def tables_of(path: str) -> list[dict[str, Any]]:
+    """Return the agents in a file: its one table, or those of its list `agents`. Raises `ConfigError`."""
+    data = read_table(path)
     if set(data) != {"agents"}:
         return [data]
     tables = data["agents"]

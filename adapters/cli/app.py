@@ -33,6 +33,7 @@ from .commands import (
     mcp,
     monitor,
     parity,
+    plans,
     policy,
     preflight,
     projections,
@@ -223,6 +224,7 @@ app.command("top")(top.top)
 app.command("serve")(serve.serve)
 app.command("console")(console.console)
 app.add_typer(agents.app, name="agents")
+app.add_typer(plans.app, name="plans")
 app.add_typer(runs.app, name="runs")
 app.add_typer(jobs.app, name="jobs")
 app.command("costs")(costs.costs)

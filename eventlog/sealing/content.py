@@ -71,7 +71,7 @@ CONTENT: dict[type[EventFields], dict[str, Any]] = {
     MessageInjected: {"content": "", "parts": []},
     Error: {"error": ""},
     Custom: {"data": None},
-    Prepared: {"instructions": ""},
+    Prepared: {"instructions": "", "standing_plan": ""},
     MemoryHydrated: {"messages": []},
     KnowledgeFound: {"items": []},
     ModelFailed: {"error": ""},

@@ -113,6 +113,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.AccessWithdrawn: _no_change,
     events.AgentSaved: _no_change,
     events.AgentRemoved: _no_change,
+    events.PlanUpdated: _no_change,
     events.AnswerKept: _no_change,
     events.Buried: _no_change,
 }

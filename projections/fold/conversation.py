@@ -27,6 +27,7 @@ from ..prompt import (
     knowledge_block,
     plan_block,
     removal_notice,
+    standing_plan_block,
     summary_message,
     system_message,
     with_line,
@@ -201,7 +202,11 @@ def update_system_message(state: RunState) -> None:
     config = state.submitted.config if state.submitted is not None else {}
     instructions = str(config.get("instructions") or "")
     message = system_message(
-        state.instructions, instructions, state.knowledge, plan_block(state.planning.plan)
+        state.instructions,
+        instructions,
+        state.knowledge,
+        standing_plan_block(state.standing_plan),
+        plan_block(state.planning.plan),
     )
     had = bool(state.messages) and state.messages[0].role == "system"
     first = [message] if message is not None else []

@@ -65,8 +65,9 @@ def prepare(state: RunState, event: Prepared) -> None:
         state.removed_tools = list(dict.fromkeys([*state.removed_tools, *state.refresh.remove]))
         state.refresh = None
     state.tools = {tool.name: tool for tool in event.tools}
-    if event.instructions:
-        state.instructions = event.instructions
+    if event.instructions or event.standing_plan:
+        state.instructions = event.instructions or state.instructions
+        state.standing_plan = event.standing_plan or state.standing_plan
         update_system_message(state)
     learn_window(state, event)
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 from ...eventlog.events import ToolSpec
 from ...eventlog.ports import Log
 from ...runtime.agents.registry import Registry
+from ...runtime.agents.standing_plan import PlanTool
 from ...runtime.agents.todo import TodoTool
 from ...runtime.ports.evidence import Evidence
 from ...runtime.ports.knowledge import KnowledgeStore
@@ -106,7 +107,7 @@ class CountedRegistry(Registry):
     def resolve(self, agent: Runnable[Any]) -> dict[str, Tool]:
         """Return the agent's tools, counted, except those that are bound to a run when it is driven."""
         return {
-            name: tool if isinstance(tool, TodoTool) else CountedTool(tool, self.tool_starts)
+            name: tool if isinstance(tool, TodoTool | PlanTool) else CountedTool(tool, self.tool_starts)
             for name, tool in super().resolve(agent).items()
         }
 

@@ -386,6 +386,7 @@ def _prepared(state: RunState, events: Sequence[Event]) -> ToolsResolved | None:
                     refresh=state.refreshes if state.prepared else 0,
                     hydrated=hydrated,
                     instructions=event.instructions,
+                    standing_plan=event.standing_plan,
                 )
             case _:
                 return None

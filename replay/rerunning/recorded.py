@@ -552,6 +552,14 @@ class RecordedRegistry(Registry):
         )
         return told.get(found.run, "") if found is not None else ""
 
+    def told_plan(self, run: RunContext[Any]) -> str | None:
+        """Return the plan that the recorded run was told."""
+        told = self._recording.standing_plans
+        found = self._again.places.of(
+            run.run_id, lambda each: each.run in told and each.path == run.agent_path
+        )
+        return told[found.run] if found is not None else None
+
     async def refusal_of(self, agent: Agent[Any], name: str, output: str, run: RunContext[Any]) -> str | None:
         """Return the recorded verdict on the same output; a validator that is here judges another one."""
         verdicts = self._recording.values.get((agent.name, name, output))

@@ -162,6 +162,8 @@ class Recording:
         self.found: dict[str, KnowledgeFound] = {}
         self.instructions: dict[str, str] = {}
         """The instructions that a function returned, by run."""
+        self.standing_plans: dict[str, str] = {}
+        """The standing plans as the prompts of runs have them, by run."""
         runs: dict[str, list[Event]] = {}
         for event in trace.events:
             runs.setdefault(event.run_id, []).append(event)
@@ -188,6 +190,8 @@ class Recording:
         elif isinstance(event, Prepared):
             if event.instructions:
                 self.instructions[event.run_id] = event.instructions
+            if event.standing_plan:
+                self.standing_plans[event.run_id] = event.standing_plan
             injected = self.submitted[event.run_id].config.get("injected_tool_args") or {}
             own = [without_injected(spec, injected) for spec in event.tools]
             copies = {spec.name: spec for spec in (*own, *self.tools.get(event.agent, ()))}

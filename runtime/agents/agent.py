@@ -107,6 +107,7 @@ class AgentFields(TypedDict, total=False):
     max_spawn_total: int
     context: ContextTable | ContextConfig | None
     memory: MemoryTable | MemoryConfig | None
+    standing_plan: str | None
     knowledge: bool | None
     budgets: BudgetsTable | BudgetsConfig | None
     retry: RetryTable | RetryConfig

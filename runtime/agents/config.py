@@ -42,6 +42,7 @@ from ..ports.settings import TOOL_CHOICES, Cache, Effort, ModelSettings, as_tabl
 from ..ports.suggestions import near, nearest
 from .mcp_servers import server_problems, servers_schema
 from .native_tools import NativeTools, native_tool_problems
+from .standing_plan import PLAN_TOOLS
 
 OUTPUT_RETRIES = 2
 """The default number of further answers that a model may give if its output does not fit."""
@@ -321,6 +322,8 @@ class AgentConfig(_Table):
     context: ContextConfig | None = None
     memory: MemoryConfig | None = None
     """Null: a run of a session remembers the session."""
+    standing_plan: Name | None = None
+    """The name of the standing plan that the agent follows and updates."""
     knowledge: StrictBool | None = None
     """If true, the prompt includes stored knowledge that matches the input; null: only if the agent has a memory."""
     budgets: BudgetsConfig | None = None
@@ -495,7 +498,8 @@ def _native_tool_problems(config: AgentConfig) -> Iterable[ConfigProblem]:
 def python_tool_names(config: AgentConfig) -> list[str]:
     """Return all tools of the agent except those of MCP servers: the named ones, then those for sub-agents."""
     spawns = {"spawn_self": config.allow_self_spawn, "parallel_subagents": config.allow_parallel_subagents}
-    return [*config.tools, *(name for name, allowed in spawns.items() if allowed)]
+    plan = () if config.standing_plan is None else PLAN_TOOLS
+    return [*config.tools, *plan, *(name for name, allowed in spawns.items() if allowed)]
 
 
 def explain(

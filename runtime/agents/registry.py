@@ -39,6 +39,7 @@ from . import capabilities
 from .agent import Agent, as_tool, check_clashes
 from .deps import Deps, DepsFactory
 from .secrets import SecretSource
+from .standing_plan import PLAN_TOOLS
 from .subagents import subagent_tools
 from .todo import TODO_TOOLS
 from .workflow.table import Registered, WorkflowTable
@@ -186,6 +187,8 @@ class Registry(Generic[DepsT_co]):
             check_clashes(agent.config, known[name])
             self.deps.check_tool(known[name], needed=True)
         tools = {name: known[name] for name in agent.config.tools}
+        if agent.config.standing_plan is not None:
+            tools |= PLAN_TOOLS
         return tools | subagent_tools(agent, tools)
 
     def _tools_of_workflow(self, workflow: Workflow[Any]) -> dict[str, Tool]:
@@ -249,6 +252,10 @@ class Registry(Generic[DepsT_co]):
     async def instructions(self, agent: Agent[Any], run: RunContext[Any]) -> str:
         """Return the instructions of a run from the agent's function. Raises `AgentConfigError`."""
         return await agent.instructions_for(run)
+
+    def told_plan(self, run: RunContext[Any]) -> str | None:
+        """Return the standing plan that a run was told before; null: it is told the one in the log."""
+        return None
 
     async def refusal_of(self, agent: Agent[Any], name: str, output: str, run: RunContext[Any]) -> str | None:
         """Return why a validator of an agent refuses an output, null if it accepts it. Raises what it raises."""

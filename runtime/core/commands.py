@@ -61,6 +61,7 @@ class ToolsResolved(msgspec.Struct, frozen=True):
     hydrated: MemoryHydrated | None = None
     window_tokens: int | None = None
     instructions: str = ""
+    standing_plan: str = ""
 
 
 class KnowledgeRead(msgspec.Struct, frozen=True):

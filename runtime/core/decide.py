@@ -164,6 +164,7 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
                         model=command.model,
                         window_tokens=command.window_tokens,
                         instructions=command.instructions,
+                        standing_plan=command.standing_plan,
                     )
                 )
         case KnowledgeRead():

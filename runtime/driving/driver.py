@@ -276,7 +276,8 @@ class Driver:
         """Prepare a run without tool servers in the commit of its claim: it needs nothing from outside."""
         submitted = self.state.submitted
         outside = submitted is None or submitted.config.get("mcp_servers") or hydration.is_needed(self.state)
-        outside = outside or (submitted is not None and submitted.config.get("instructions_function"))
+        needed = ("instructions_function", "standing_plan")
+        outside = outside or (submitted is not None and any(map(submitted.config.get, needed)))
         if not self.state.prepared and not outside:
             try:
                 take(turn, self._preparation.at_once())

@@ -18,6 +18,7 @@ from ...projections.run_state import RunState
 from ..agents import budget_check, capabilities
 from ..agents.agent import Agent
 from ..agents.deps import Opened
+from ..agents.standing_plan import with_plan
 from ..agents.todo import of_run
 from ..agents.workflow.table import WorkflowTable
 from ..agents.workflow.workflow import Decider, Workflow
@@ -31,6 +32,7 @@ from ..journal.outages import through_outages
 from ..ports.runnable import Runnable
 from ..ports.settings import TOOL_CHOICES
 from ..ports.tools import Tool, ToolSource, ToolSourceUnavailable
+from ..shared.plans import PlanOfRun
 from ..tools.decorator import expose
 from ..tools.run_context import RunContext, facts_of
 from . import hydration
@@ -82,6 +84,8 @@ class Preparation:
         if self._journal.state.flow is not None:
             return tools  # the same mapping, to which the code adds the tools that it calls
         own = of_run(tools, lambda: self._journal.state)
+        if (plan := self._plan()) is not None:
+            own = with_plan(own, plan)
         return with_retrieval(
             own, self._journal.rules, self._host.log.artifacts.of(self._journal.subject.root)
         )
@@ -121,7 +125,7 @@ class Preparation:
         try:
             found = self.resolved(await (self._listed_again() if number else self.tools()))
             if not number:
-                found = await self._instructed(await self._remembered(found))
+                found = await self._planned(await self._instructed(await self._remembered(found)))
         except ToolSourceUnavailable as error:
             return PreparationFailed(error_type="tool_source_unavailable", message=str(error), refresh=number)
         except FoldlogError as error:
@@ -204,6 +208,19 @@ class Preparation:
         submitted = self._journal.state.submitted
         suffix = submitted.overrides.get("instructions_suffix") if submitted is not None else None
         return msgspec.structs.replace(found, instructions="\n\n".join(filter(None, (text, suffix))))
+
+    async def _planned(self, found: ToolsResolved) -> ToolsResolved:
+        """Add the standing plan that the agent follows, if it has one."""
+        plan = self._plan()
+        if plan is None:
+            return found
+        told = self._host.registry.told_plan(RunContext(facts_of(self._journal.state), None))
+        return msgspec.structs.replace(found, standing_plan=await plan.text() if told is None else told)
+
+    def _plan(self) -> PlanOfRun | None:
+        state, log = self._journal.state, self._host.log
+        name = state.submitted.config.get("standing_plan") if state.submitted is not None else None
+        return None if name is None else PlanOfRun(log, name, self._journal.subject, state.agent)
 
     async def _listed_again(self) -> Mapping[str, Tool]:
         """List the tools again, with the servers of the refresh; new connections open before the old ones close."""

@@ -57,6 +57,7 @@ from ...eventlog.events import (
     PlanMade,
     PlannerReplied,
     PlannerToolReturned,
+    PlanUpdated,
     PolicyUpdated,
     Prepared,
     RalphIteration,
@@ -159,5 +160,5 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
             return "driving"
         case AccessGranted() | AccessWithdrawn() | AnswerKept() | AgentSaved() | AgentRemoved():
             return "driving"
-        case PolicyUpdated() | OnceUpdated() | ScheduleUpdated() | HookAdvanced() | Buried():
+        case PlanUpdated() | PolicyUpdated() | OnceUpdated() | ScheduleUpdated() | HookAdvanced() | Buried():
             return "driving"

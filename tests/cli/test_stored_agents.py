@@ -91,3 +91,25 @@ def test_what_is_wrong_is_one_line(alone: Project, args: list[str], told: str) -
 def test_a_version_that_is_no_number_is_refused(alone: Project) -> None:
     refused = alone.run("run", "stored:clerk@new", "hello", "--executor", "local")
     assert "a version is a number" in refused.error
+
+
+def test_a_plan_is_saved_changed_shown_saved_again_and_removed(project: Project) -> None:
+    file = write(project, "release.toml", 'name = "release"\ngoal = "2.0"\nsteps = ["Build", "Ship"]\n')
+    assert project.run("plans", "save", file, "--from", "0", "--by", "ada").out == (
+        "✓ release.toml: plan release, version 1\n"
+    )
+    stepped = project.run("plans", "step", "release", "2", "completed", "--note", "out")
+    assert stepped.out == "plan release, version 2: step 2 is completed\n"
+    whole = project.run("plans", "show", "release", "--json")
+    assert [each["version"] for each in whole.document["changes"]] == [1, 2]
+    kept = write(project, "kept.json", json.dumps({**whole.document, "goal": "2.1"}))
+    late = project.run("plans", "save", kept, "--from", "1")
+    assert (late.code, "is not at version 1" in late.error) == (1, True)
+    assert project.run("plans", "save", kept, "--from", "2").code == 0
+    (row,) = project.run("plans", "list", "--json").document
+    assert (row["version"], row["goal"], row["steps"][1]["note"]) == (3, "2.1", "out")
+    wrong = project.run("plans", "save", write(project, "wrong.toml", 'name = "x"\nstep = []\n'))
+    assert "wrong.toml: unknown key 'step'; a plan has name, goal and steps" in wrong.error
+    assert project.run("plans", "step", "release", "9", "completed").code == 1
+    assert project.run("plans", "remove", "release").out == "plan release: removed\n"
+    assert project.run("plans", "list", "--json").document == []

@@ -32,6 +32,8 @@ SCREENS = (
     "workers",
     "agents",
     "agents?new=1",
+    "plans",
+    "plans?new=1",
     "compare",
     "compare?a={refunded}&b={paused}",
     "sessions",

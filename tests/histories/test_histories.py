@@ -58,6 +58,7 @@ ELSEWHERE = {
     "key_recorded",
     "lane_updated",
     "once_updated",
+    "plan_updated",
     "policy_updated",
     "slots_updated",
 }

@@ -17,6 +17,7 @@ const ICONS = {
   sessions: "M3 4h10v6H8l-3 3v-3H3z",
   costs: "M3 13V9M8 13V3M13 13V6",
   agents: "M8 2.5a2.5 2.5 0 1 0 .01 0M3.5 13.5a4.5 4.5 0 0 1 9 0",
+  plans: "M2.5 4l1 1 1.5-2M2.5 8.5l1 1L5 7.5M2.5 13l1 1 1.5-2M7 4.5h6.5M7 9h6.5M7 13.5h6.5",
   schedules: "M8 2.5a5.5 5.5 0 1 0 .01 0M8 5v3l2 1.5",
   monitor: "M2 8h3l1.5-4 3 8L11 8h3",
   settings: "M3 5h6M12 5h1M3 11h1M7 11h6M10.5 3.5v3M5.5 9.5v3",
