@@ -95,6 +95,20 @@ async def test_usage_counts_what_came_from_the_cache_and_the_model_that_answered
     assert end.model.startswith(wire.model)
 
 
+@every_wire
+async def test_tokens_of_thoughts_are_those_that_the_server_tells_or_none(wire: Wire):
+    thinking = Reply(text=("x",), usage=Usage(output=7, reasoning=3))
+    others = (Reply(text=("x",), usage=Usage(output=7, reasoning=0)), Reply(text=("x",), usage=None))
+    async with wire.served(thinking, *others) as (_, provider):
+        first, second, third = [end_of(await wire.answer(provider)).usage for _ in range(3)]
+    assert first is not None
+    assert second is not None
+    assert third is None
+    told = 0 if wire.name in {"bedrock", "cohere", "huggingface"} else 3  # which have no field for them
+    assert (first.output_tokens, first.reasoning_tokens, first.total_tokens) == (7, told, 18)
+    assert (second.output_tokens, second.reasoning_tokens, second.total_tokens) == (7, 0, 18)
+
+
 @of_vendors
 async def test_answers_follow_each_other_on_one_connection(wire: Wire):
     async with wire.served(Reply(text=("x",))) as (server, provider):

@@ -61,6 +61,14 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             "max_steps: Input should be greater than or equal to 1",
         ),
         (
+            {"a_toml": 'name = "a"\n[settings]\nqqq = 1'},
+            "a.toml: unknown key 'settings.qqq'; known are 'temperature', 'top_p', 'max_tokens', 'stop', 'seed', ",
+        ),
+        (
+            {"a_toml": 'name = "a"\n[settings]\ntool_choice = "deploy"'},
+            "a.toml: settings.tool_choice: 'deploy' is not a tool of the agent; known are 'auto', 'none', 'required'",
+        ),
+        (
             {"a_toml": 'name = "a"\ntools = ["deploy"]\nhitl_tools = ["deplo"]'},
             "hitl_tools: 'deplo' is not a tool of the agent; did you mean 'deploy'?",
         ),

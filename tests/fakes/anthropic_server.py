@@ -125,10 +125,11 @@ def message_events(model: str, reply: Reply) -> Iterator[Any]:
             yield {"type": "content_block_delta", "index": index, "delta": delta}
         yield {"type": "content_block_stop", "index": index}
     reason = reply.finish or ("tool_use" if reply.calls else "end_turn")
-    counted = (
-        {"usage": {"output_tokens": reply.usage.output}} if reply.usage else {"usage": {"output_tokens": 0}}
-    )
-    yield {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}} | counted
+    told: Json = {"output_tokens": reply.usage.output if reply.usage else 0}
+    if reply.usage and reply.usage.reasoning:  # older models do not tell them apart
+        told["output_tokens_details"] = {"thinking_tokens": reply.usage.reasoning}
+    delta = {"stop_reason": reason, "stop_sequence": None}
+    yield {"type": "message_delta", "delta": delta, "usage": told}
     yield {"type": "message_stop"}
 
 
