@@ -161,7 +161,7 @@ async def test_an_answer_of_xai_arrives_whole_with_its_usage() -> None:
     end = end_of(deltas)
     assert end.usage is not None
     assert (end.reason, end.usage.input_tokens, end.usage.output_tokens) == ("tool_calls", 11, 7)
-    assert [tool.function.name for tool in server.requests[0].tools] == ["search"]
+    assert [tool["function"]["name"] for tool in server.requests[0].body["tools"]] == ["search"]
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+from google.protobuf.json_format import MessageToDict
 from xai_sdk.proto import chat_pb2, chat_pb2_grpc, sample_pb2
 
-from .openai_server import Reply
+from .openai_server import Reply, Request
 
 STATUS = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -28,13 +29,14 @@ class XaiServer(chat_pb2_grpc.ChatServicer):
 
     def __init__(self, replies: tuple[Reply, ...]) -> None:
         self.replies = replies
-        self.requests: list[Any] = []
+        self.requests: list[Request] = []
         self.url = ""
 
     async def GetCompletionChunk(  # noqa: N802 - the name of the service
         self, request: Any, context: Any
     ) -> AsyncIterator[Any]:
-        self.requests.append(request)
+        body = MessageToDict(request, preserving_proto_field_name=True)
+        self.requests.append(Request(path="GetCompletionChunk", headers={}, body=body))
         reply = self.replies[min(len(self.requests), len(self.replies)) - 1]
         if reply.status != 200:
             await context.abort(STATUS[reply.status], reply.body, tuple(reply.headers.items()))
