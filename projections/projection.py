@@ -43,7 +43,10 @@ class Projection(Protocol[RowT]):
 
     @property
     def indexes(self) -> tuple[tuple[str, ...], ...]:
-        """The combinations of columns that queries select or sort by; stores of rows keep each of them sorted."""
+        """The combinations of columns that queries select or sort by; stores of rows keep each of them sorted.
+
+        The key is the last of each, unless it is named.
+        """
         ...
 
     def evolve(self, row: RowT | None, recorded: Recorded) -> RowT | None:

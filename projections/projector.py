@@ -107,12 +107,15 @@ class Projector:
         self._tell(None)
         await self.catch_up()
 
-    async def lag(self) -> int:
-        """Return the number of commits that are stored but not folded yet."""
+    async def lag(self, at_most: int = ROWS_MAX) -> int:
+        """Return the number of commits that are stored but not folded yet; they are counted up to `at_most`."""
         behind = 0
         for shard in range(self.log.events.shards):
             position = self.rows.checkpoint(shard).head.position
-            behind += sum([1 async for _ in self.log.events.read(Shard(shard), after=position)])
+            async for _ in self.log.events.read(Shard(shard), after=position):
+                behind += 1
+                if behind >= at_most:
+                    return behind
         return behind
 
     async def progress(self) -> tuple[int, int]:

@@ -155,7 +155,7 @@ class RunList:
     """The projection for the run list."""
 
     name = "runs"
-    version = 12
+    version = 13
     row = RunRow
     columns = (
         "root_id",
@@ -182,13 +182,21 @@ class RunList:
     indexes = (
         ("root_id",),
         ("forked_from",),
-        ("submitted_at",),
+        (
+            "submitted_at",
+            "key",
+            "input",
+        ),  # with the texts, so that a search reads no rows that it does not find
         ("updated_at",),
-        ("status", "submitted_at"),
+        ("status", "submitted_at", "key", "input"),
+        ("status", "updated_at"),
         ("waiting_for", "submitted_at"),
         ("session", "submitted_at"),
         ("user", "submitted_at"),
         ("agent", "submitted_at"),
+        ("agent", "status", "submitted_at"),
+        ("executor", "submitted_at"),
+        ("model", "submitted_at"),
         ("worker", "submitted_at"),
         ("error_type", "submitted_at"),
         ("job_id",),

@@ -171,7 +171,7 @@ class RowStore:
             )
             for columns in projection.indexes:
                 name = f"{projection.name}_by_{'_'.join(columns)}"
-                indexed = ", ".join(f'"{column}"' for column in (*columns, "key"))
+                indexed = ", ".join(f'"{column}"' for column in dict.fromkeys((*columns, "key")))
                 self._db.execute(f'CREATE INDEX "{name}" ON {_table(projection)} ({indexed})')
         meta = [("namespace", self._namespace), ("versions", self._versions)]
         self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta)

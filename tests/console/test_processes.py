@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import re
 import threading
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,35 +13,17 @@ import pytest
 from foldlog.replay import load_trace
 from playwright.sync_api import expect
 
-from tests.cli.commands import Project, Running
+from tests.cli.commands import Project
 from tests.console.conftest import Open
+from tests.console.consoles import console, desk
 from tests.console.site import Site, wait_for
 
 pytestmark = pytest.mark.nightly
-REGISTRY = """
-from foldlog import Agent, Registry
-
-registry = Registry(agents=[Agent("clerk", model="scripted:clerk.json")])
-"""
 
 
 @pytest.fixture
 def project(site: Site, tmp_path: Path) -> Project:
-    (tmp_path / "desk.py").write_text(REGISTRY)
-    (tmp_path / "clerk.json").write_text(json.dumps({"turns": [{"text": "done"}]}))
-    return Project(tmp_path, site.nats.url, "shop")
-
-
-@contextlib.contextmanager
-def console(project: Project, port: int = 0) -> Iterator[tuple[Running, str]]:
-    """Start a console without access control; yield it with its address."""
-    process = project.start("console", "--registry", "desk:registry", "--no-auth", "--port", str(port))
-    try:
-        found = re.search(r"http://[\d.:]+", process.until("serving"))
-        assert found is not None
-        yield process, found[0]
-    finally:
-        process.kill()
+    return desk(site, tmp_path)
 
 
 def stored(site: Site, run_id: str, event_type: str) -> list[Any]:

@@ -186,6 +186,7 @@ async def test_many_commits_are_folded_piece_by_piece():
     await writer.write_all(*[canonical_trace(str(n)) for n in range(CHUNK_COMMITS // 3)])
     async with index_of(writer.log) as index:
         assert await index.lag() == len(writer.stored) > CHUNK_COMMITS
+        assert await index.lag(10) == 10
         await index.catch_up()
         assert rows_in(index) == writer.expected()
 
@@ -299,19 +300,39 @@ async def test_runs_are_counted_by_status_up_to_a_limit():
             await index.count_runs(metadata={"a": "b"})
 
 
+def plan_of(query: str, *values: Any) -> str:
+    """Return how a query on the runs is answered."""
+    rows = RunIndex(MemoryLog()).rows._db.execute(f"EXPLAIN QUERY PLAN {query}", values)
+    (line,) = [line[-1] for line in rows if "rows_runs" in line[-1]]
+    return str(line)
+
+
+FILTERED = ("status", "session", "user", "agent", "worker", "error_type", "waiting_for", "executor", "model")
+
+
 @pytest.mark.parametrize(
-    "column", ["status", "session", "user", "agent", "worker", "error_type", "waiting_for"]
+    ("column", "time"), [*((each, "submitted_at") for each in FILTERED), ("status", "updated_at")]
 )
-def test_a_page_of_any_filter_is_read_from_an_index_in_its_order(column: str):
-    index = RunIndex(MemoryLog())
-    query = (
-        f'SELECT row FROM rows_runs WHERE "{column}" IS ? AND ("submitted_at", key) < (?, ?) '
-        'ORDER BY "submitted_at" DESC, key DESC LIMIT 50'
+def test_a_page_of_any_filter_is_read_from_an_index_in_its_order(column: str, time: str):
+    plan = plan_of(
+        f'SELECT row FROM rows_runs WHERE "{column}" IS ? AND ("{time}", key) < (?, ?) '
+        f'ORDER BY "{time}" DESC, key DESC LIMIT 50',
+        *("x", 1.0, "k"),
     )
-    plan = index.rows._db.execute(f"EXPLAIN QUERY PLAN {query}", ("x", 1.0, "k")).fetchall()
-    assert [line[-1] for line in plan] == [
-        f"SEARCH rows_runs USING INDEX runs_by_{column}_submitted_at ({column}=? AND (submitted_at,key)<(?,?))"
-    ]
+    assert plan.startswith(f"SEARCH rows_runs USING INDEX runs_by_{column}_{time}")
+    assert plan.endswith(f"({column}=? AND ({time},key)<(?,?))")
+
+
+def test_a_search_and_the_counts_of_it_read_the_texts_in_an_index():
+    found = '(instr("input", ?) > 0 OR instr("key", ?) > 0)'
+    select = plan_of(
+        f"SELECT row FROM rows_runs WHERE {found} ORDER BY submitted_at DESC, key DESC LIMIT 50", "x", "x"
+    )
+    assert select == "SCAN rows_runs USING INDEX runs_by_submitted_at_key_input"
+    for where in (f"status IS ? AND {found}", "agent IS ? AND status IS ?"):
+        values = ("x",) * where.count("?")
+        count = plan_of(f"SELECT count(*) FROM (SELECT 1 FROM rows_runs WHERE {where} LIMIT ?)", *values, 9)
+        assert "USING COVERING INDEX" in count
 
 
 async def test_a_reader_of_changes_hears_of_every_run_once_and_of_a_rebuild():

@@ -25,6 +25,7 @@ export class Timeline {
     /** @type {{label: string, lane: string, y: number, bars: Bar[][]}[]} */
     this.lanes = [];
     this.height = 120;
+    this.width = canvas.clientWidth;
     this.revisionAt = /** @type {number|null} */ (null);
     this.requested = 0;
     this.drawnIn = 0;
@@ -56,6 +57,7 @@ export class Timeline {
   }
 
   layout() {
+    this.width = this.canvas.clientWidth; // asked for once: each time, the browser lays the page out first
     const { rows, bars } = this.feed;
     const times = new Array(rows.length);
     let ordered = true;
@@ -98,23 +100,23 @@ export class Timeline {
   }
 
   get gutter() {
-    return this.canvas.clientWidth < 560 ? 0 : 74;
+    return this.width < 560 ? 0 : 74;
   }
 
   /** @param {number} t */
   x(t) {
-    const width = this.canvas.clientWidth - this.gutter - 8;
+    const width = this.width - this.gutter - 8;
     return this.gutter + ((this.scale.place(t) / this.scale.length - this.from) / (this.to - this.from)) * width;
   }
 
   /** @param {number} x */
   share(x) {
-    const width = this.canvas.clientWidth - this.gutter - 8;
+    const width = this.width - this.gutter - 8;
     return this.from + ((x - this.gutter) / width) * (this.to - this.from);
   }
 
   paint() {
-    const { canvas } = this, width = canvas.clientWidth, height = this.height, ratio = devicePixelRatio || 1;
+    const { canvas, width } = this, height = this.height, ratio = devicePixelRatio || 1;
     if (!width) return;
     if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
       canvas.width = Math.round(width * ratio);
@@ -207,7 +209,7 @@ export class Timeline {
     }
     g.setLineDash([]);
     const text = `⋯ ${span(piece.to - piece.from)}`, wide = g.measureText(text).width;
-    const left = Math.max(this.gutter, Math.min((a + b) / 2 - wide / 2, this.canvas.clientWidth - wide - 4));
+    const left = Math.max(this.gutter, Math.min((a + b) / 2 - wide / 2, this.width - wide - 4));
     g.fillStyle = c.ask;
     g.fillText(text, left, 9);
     g.fillStyle = c.dim;
@@ -216,7 +218,7 @@ export class Timeline {
 
   /** @param {CanvasRenderingContext2D} g @param {{lane: string}} lane @param {Bar[]} bars @param {number} y */
   row(g, lane, bars, y) {
-    const c = /** @type {any} */ (this.colours), right = this.canvas.clientWidth, tall = ROW - 4;
+    const c = /** @type {any} */ (this.colours), right = this.width, tall = ROW - 4;
     let until = -1, merged = 0;
     for (const bar of bars) {
       const end = bar.end ?? /** @type {number} */ (this.last);
@@ -429,7 +431,7 @@ export class Timeline {
 
   /** @param {number} x */
   centre(x) {
-    const at = (x - this.gutter) / (this.canvas.clientWidth - this.gutter - 8), wide = this.to - this.from;
+    const at = (x - this.gutter) / (this.width - this.gutter - 8), wide = this.to - this.from;
     this.show(at - wide / 2, at + wide / 2);
   }
 

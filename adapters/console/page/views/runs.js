@@ -14,6 +14,8 @@ import { NAMES, parameters, tokens, withFilter, written } from "../filters.js";
 
 const STATUSES = ["queued", "running", "paused", "completed", "error", "cancelled"];
 const PAGE = 100;
+/** So many rows are kept of a list that grows by itself; those below are read again when they are scrolled to. */
+const KEPT = 1000;
 /** A reason comes and goes by itself, too: a run that nobody serves is told as such after some seconds. */
 const AGAIN_MS = 5000;
 const HEIGHTS = { normal: 46, compact: 30 };
@@ -78,12 +80,18 @@ function useRuns(filter) {
     }
     let waiting = fresh.filter((/** @type {any} */ row) => !gone.has(row.run_id) && !added.some((each) => each.run_id === row.run_id)).concat(added);
     const focused = document.activeElement?.getAttribute("role") === "grid";
+    let { next } = state.current;
     if (waiting.length && onTop.current && !focused) {
       changed = sorted([...waiting, ...changed]);
       waiting = [];
       if (added.length) announce(plural(added.length, "new run"));
+      if (changed.length > KEPT) {
+        changed = changed.slice(0, KEPT);
+        next = changed[KEPT - 1];
+      }
     }
-    change({ rows: changed, fresh: waiting, counts: data.counts ?? state.current.counts });
+    // Of more than that only the number is told, and to show them reads the list again.
+    change({ rows: changed, next, fresh: sorted(waiting).slice(0, KEPT), counts: data.counts ?? state.current.counts });
   }
   return {
     ...list,
@@ -91,12 +99,14 @@ function useRuns(filter) {
     given,
     onTop,
     reload: () => again((n) => n + 1),
-    show: () => change({ rows: sorted([...state.current.fresh, ...state.current.rows]), fresh: [] }),
+    show: () => (state.current.fresh.length < KEPT ? change({ rows: sorted([...state.current.fresh, ...state.current.rows]), fresh: [] }) : again((n) => n + 1)),
     more: async () => {
       const { next, asked } = state.current;
       if (!next || asked === next || state.current.key !== key) return;
       change({ asked: next });
-      const page = await get(`/runs${query({ ...given, limit: 200, before: next })}`).catch(() => null);
+      // Behind a row that was the last to be kept: times are exclusive, and whoever has the same is there already.
+      const behind = typeof next === "string" ? { before: next } : { to: next.submitted_at + 1e-6 };
+      const page = await get(`/runs${query({ ...given, limit: 200, ...behind })}`).catch(() => null);
       if (!page || state.current.asked !== next) {
         change({ asked: null });
         return;
@@ -225,7 +235,7 @@ export default function Runs() {
   else if (!list.rows.length && !list.fresh.length && !list.stale) body = html`<${None} filter=${filter} />`;
   else
     body = html`<div class=${`fill loaded${list.stale ? " stale" : ""}`}>
-      ${list.fresh.length ? html`<button type="button" class="fresh" onClick=${list.show}>${plural(list.fresh.length, "new run")}, show</button>` : null}
+      ${list.fresh.length ? html`<button type="button" class="fresh" onClick=${list.show}>${list.fresh.length < KEPT ? plural(list.fresh.length, "new run") : `${count(KEPT)}+ new runs`}, show</button>` : null}
       <${Grid} label="Runs" columns=${mayAct() && !narrow.value ? [{ id: "choose", label: html`<span class="visually-hidden">Chosen</span>`, width: "1.6rem", cell: (/** @type {any} */ each) => html`<input type="checkbox" tabindex="-1" aria-label=${`Choose ${each.run_id}`} checked=${chosen.has(each.run_id)} onChange=${() => toggle(each)} />` }, ...COLUMNS] : COLUMNS}
         rows=${shownRows} rowKey=${(/** @type {any} */ each) => each.run_id} total=${list.next ? -2 : list.rows.length} cursor=${cursor} onCursor=${setCursor} onOpen=${(/** @type {any} */ each) => go(`/runs${at(each.run_id)}`)}
         onEnd=${list.more} chosen=${chosen} onChoose=${mayAct() ? toggle : undefined} height=${HEIGHTS[preferences.value.density]} narrowHeight=${96} onTop=${(/** @type {boolean} */ top) => (list.onTop.current = top)} /></div>`;
