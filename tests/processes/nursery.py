@@ -15,8 +15,10 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 from foldlog.eventlog import CommitWrite, Delivery, Log, Write
+from foldlog.eventlog.commits import decode
+from foldlog.eventlog.events import HookAdvanced
 from foldlog.eventlog.jetstream import JetStreamLog
-from foldlog.runtime import Runtime, Worker
+from foldlog.runtime import EventHook, Runtime, Worker
 from foldlog.runtime.driving.host import Host
 from foldlog.runtime.journal.snapshots import snapshot_setting
 
@@ -26,7 +28,7 @@ from tests.processes import workshop
 class LethalEvents:
     """The log's events: keeps what was acknowledged, and may die around an append.
 
-    Those to runs are counted, and those to schedules, over all processes.
+    Those to runs are counted, and those to schedules, keys and places of hooks that move on, over all processes.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -36,9 +38,14 @@ class LethalEvents:
         return getattr(self._inner, name)
 
     async def append(self, *writes: Write) -> tuple[int, ...]:
-        kinds = {write.subject.kind for write in writes if isinstance(write, CommitWrite)}
+        commits = [write for write in writes if isinstance(write, CommitWrite)]
+        kinds = {write.subject.kind for write in commits}
         if "sched" in kinds:
             place = f"time {workshop.count_up('times')}"
+        elif "key" in kinds:
+            place = f"key {workshop.count_up('keys')}"
+        elif any(moves_on(write) for write in commits):
+            place = f"place {workshop.count_up('places')}"
         elif "run" in kinds:
             place = f"append {workshop.count_up('appends')}"
         else:
@@ -50,6 +57,12 @@ class LethalEvents:
             workshop.die_at(f"after {place}")
         acknowledged(writes, positions)
         return positions
+
+
+def moves_on(write: CommitWrite) -> bool:
+    """Return whether it stores that a hook has followed the log up to a later place."""
+    events = decode(write.data).events if write.subject.kind == "hook" else ()
+    return any(isinstance(event, HookAdvanced) and event.position for event in events)
 
 
 def acknowledged(writes: tuple[Write, ...], positions: tuple[int, ...]) -> None:
@@ -97,7 +110,8 @@ async def work(order: dict[str, Any]) -> None:
             lease_s=lease_s,
             snapshot_events=snapshot_setting(),
         )
-        worker = ReadyWorker(host, grace_s=order["grace_s"])
+        hooks = [EventHook(**{**each, "of": tuple(each["of"])}) for each in order["hooks"]]
+        worker = ReadyWorker(host, grace_s=order["grace_s"], hooks=hooks)
         worker.ready = order["name"]
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
         await worker.serve()

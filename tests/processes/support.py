@@ -135,10 +135,11 @@ class Place:
         serves: Sequence[str] = (),
         lease_s: float = LEASE_S,
         grace_s: float = 5.0,
+        hooks: Sequence[dict[str, Any]] = (),
         **environment: str,
     ) -> Process:
-        """Start a worker that serves."""
-        order = {"agent": "", "serves": serves, "lease_s": lease_s, "grace_s": grace_s}
+        """Start a worker that serves; `hooks` are the fields of its hooks on the ends of runs."""
+        order = {"agent": "", "serves": serves, "lease_s": lease_s, "grace_s": grace_s, "hooks": hooks}
         worker = await self._make(name, order, environment)
         ready = self.directory / f"{worker.name}.ready"
         await until(lambda: ready.exists() or not worker.is_alive())

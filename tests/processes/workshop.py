@@ -291,6 +291,7 @@ chief = agent("chief", "delegate.json", delegate)
 boss = agent("boss", "manage.json", manage)
 sender = agent("sender", "send.json", send)
 quick = agent("quick", "short.json")
+reader = agent("reader", "short.json")
 banker = agent("banker", "remit.json", remit)
 settler = agent("settler", "settle.json", settle)
 seller = agent("seller", "sell.json", sell)
@@ -375,6 +376,7 @@ AGENTS = (
     boss,
     sender,
     quick,
+    reader,
     banker,
     settler,
     seller,
