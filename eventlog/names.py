@@ -21,7 +21,7 @@ _REGISTERS: dict[str, RegisterKind] = {kind: kind for kind in get_args(RegisterK
 def check_name(what: str, name: object) -> str:
     """Return `name` if it is 1 to 64 letters, digits, `_` or `-`. Raises `ConfigError` that names `what`."""
     if not isinstance(name, str) or not _NAME.match(name):
-        raise ConfigError(f"{what} {name!r} must be 1 to 64 letters, digits, '_' or '-'")
+        raise ConfigError(f"{what} {name!r:.80} must be 1 to 64 letters, digits, '_' or '-'")
     return name
 
 

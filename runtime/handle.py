@@ -50,7 +50,7 @@ from .core.decide import take
 from .core.submission import actor_of
 from .core.tool_refresh import check_removal
 from .core.turn import Turn
-from .core.waits import check_callback, check_signal
+from .core.waits import check_callback, check_signal, given_signal
 from .journal.cancel import cancel_family
 from .journal.family import ancestors, family_of
 from .journal.journal import DECISIONS_MAX, Journal, following
@@ -396,8 +396,7 @@ class RunHandle(Generic[OutputT]):
         `data` is JSON. A signal with a `key` is stored once for its name, however often it is sent; one without is
         another signal each time. Raises `SignalError`, `RunFinished`, `RunNotFound`.
         """
-        command = SendSignal(name=_text("the name of a signal", name), data=given_json(data), key=key, by=by)
-        return await self._signalled(command, name, key)
+        return await self._signalled(given_signal(name, data, key, by), name, key)
 
     async def _signalled(
         self, command: SendSignal | AnswerCallback, name: str, key: str, *, cause: int = 0

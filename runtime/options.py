@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict
@@ -12,6 +13,7 @@ from .agents.config import BudgetsConfig
 from .agents.tables import BudgetsTable, SettingsTable
 from .ports.settings import ModelSettings
 from .ports.suggestions import nearest
+from .ports.tools import LONGEST_WAIT_S
 
 
 class RunOptions(TypedDict, total=False):
@@ -55,7 +57,13 @@ def start_time(at: object, now: float) -> float | None:
         return None
     if not isinstance(at, datetime) or at.tzinfo is None:
         raise ConfigError(f"at, the time of the start, must be an aware datetime, not {at!r:.60}")
-    return at.timestamp() if at.timestamp() > now else None
+    try:
+        due_at = at.timestamp()
+    except OverflowError:
+        due_at = math.inf
+    if due_at > now + LONGEST_WAIT_S:
+        raise ConfigError(f"at, the time of the start, must be within a century, not {at!r:.60}")
+    return due_at if due_at > now else None
 
 
 def check_options(options: Mapping[str, Any]) -> None:

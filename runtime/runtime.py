@@ -49,9 +49,10 @@ from .agents.overrides import overridden
 from .agents.registry import Registry
 from .burying.options import EraseOptions, erase
 from .core.answers import given_arguments, given_json
-from .core.commands import AnswerCallback, Resolve
+from .core.commands import Resolve
 from .core.rules import rules_of
 from .core.submission import actor_of, submitted_event, with_actor
+from .core.waits import given_answer
 from .driving.host import Host, build_setting, public_url_setting
 from .driving.namespace import NamespacePolicy, project_limits
 from .executors.installed import executor_factory
@@ -608,7 +609,7 @@ class Runtime(Generic[DepsT_co]):
         whose callback was answered with another one; `RunFinished`, `RunNotFound`.
         """
         place = callback_place(token)
-        command = AnswerCallback(sha256=place.sha256, data=given_json(data), by=by)
+        command = given_answer(place.sha256, data, by)
         run = self.get_run(place.run_id)
         return await run._signalled(command, "", place.sha256, cause=place.revision)  # noqa: SLF001
 

@@ -30,6 +30,7 @@ from ...eventlog.events import (
 from ...eventlog.names import digest_of
 from ...projections.fold.waits import channel
 from ...projections.run_state import CallState, RunState
+from ..ports.json_values import NotJson, as_json
 from ..ports.schema_problems import value_problem
 from ..ports.tools import SIGNAL_NAME, Signal
 from . import parking
@@ -175,6 +176,44 @@ def answer(turn: Turn, given: AnswerCallback) -> None:
         _take_unread(turn, call)
 
 
+def given_signal(name: object, data: object, key: object, by: object) -> SendSignal:
+    """Return the signal that a caller gives. Raises `SignalError`."""
+    if not isinstance(name, str) or not SIGNAL_NAME.fullmatch(name):
+        raise SignalError(f"a signal is named by letters, digits, '.', '_' and '-', not {name!r:.60}")
+    return SendSignal(
+        name=name,
+        data=given_data(f"signal {name!r}", data),
+        key=_given_text("the key of a signal", key),
+        by=_given_text("the sender of a signal (by)", by),
+    )
+
+
+def given_answer(sha256: str, data: object, by: object) -> AnswerCallback:
+    """Return the answer to the callback whose token has this digest. Raises `SignalError`."""
+    sender = _given_text("the sender of an answer (by)", by)
+    return AnswerCallback(sha256=sha256, data=given_data("a callback", data), by=sender)
+
+
+def given_data(what: str, data: object) -> Any:
+    """Return data as JSON builtins. Raises `SignalError`."""
+    try:
+        return as_json(data)
+    except NotJson as error:
+        raise SignalError(f"the data of {what} cannot be stored as JSON: {error}") from None
+
+
+def _given_text(what: str, text: object) -> str:
+    try:
+        size = len(text.encode()) if isinstance(text, str) else -1
+    except UnicodeEncodeError:
+        size = -1
+    if not isinstance(text, str) or size < 0:
+        raise SignalError(f"{what} must be text, not {text!r:.60}")
+    if size > TEXT_BYTES_MAX:
+        raise SignalError(f"{what} has {size:,} bytes, and must have at most {TEXT_BYTES_MAX:,}")
+    return text
+
+
 def check_callback(state: RunState, given: AnswerCallback, now: float) -> None:
     """Raise `SignalError` unless the callback can be answered like this, or was with this token."""
     if state.signal_number("", given.sha256) is not None:
@@ -203,14 +242,14 @@ def _check_size(what: str, data: object) -> None:
 
 SIGNAL_BYTES_MAX = 256 * 1024
 """The largest size of a signal's data, encoded."""
+TEXT_BYTES_MAX = 1024
+"""The largest size of a signal's key, and of its sender's name."""
 UNREAD_MAX = 1_000
 """The largest number of signals that a run keeps until waits take them."""
 
 
 def check_signal(state: RunState, signal: SendSignal) -> None:
     """Raise `SignalError` unless the signal can be sent like this, or was sent before."""
-    if not SIGNAL_NAME.fullmatch(signal.name):
-        raise SignalError(f"a signal is named by letters, digits, '.', '_' and '-', not {signal.name!r:.60}")
     _check_size(f"signal {signal.name!r}", signal.data)
     if state.kind not in {"agent", "workflow"}:
         raise SignalError(

@@ -14,13 +14,14 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 import jsonschema
+import msgspec
 import referencing
 import referencing.exceptions
 import referencing.jsonschema
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
 
-from .json_values import WRAPPED
+from .json_values import WRAPPED, as_json
 from .patterns import is_found, problem_of
 
 _NOT_STRICT: Final = frozenset(
@@ -237,3 +238,31 @@ def _additional_properties(
             yield jsonschema.ValidationError(
                 f"Additional properties are not allowed ({named} {verb} unexpected)"
             )
+
+
+FORM_BYTES_MAX = 256 * 1024
+"""The largest size of a schema for what a wait or a question takes, encoded."""
+
+
+def given_schema(what: str, schema: object) -> dict[str, Any]:
+    """Return the JSON Schema that a caller gives for what comes from outside. Raises `ValueError`."""
+    if not isinstance(schema, Mapping):
+        raise ValueError(f"{what} must be a JSON Schema, not {schema!r:.60}")  # noqa: TRY004 - one error for all
+    try:
+        form: dict[str, Any] = as_json(dict(schema))
+        check_output_schema(form)
+    except ValueError as error:  # NotJson is one
+        raise ValueError(f"{what} must be a JSON Schema: {error}") from None
+    if (size := len(msgspec.json.encode(form))) > FORM_BYTES_MAX:
+        raise ValueError(f"{what} has {size:,} bytes, and must have at most {FORM_BYTES_MAX:,} bytes")
+    return form
+
+
+def given_form(schema: object) -> dict[str, Any]:
+    """Return the JSON Schema of an object, which a person fills in. Raises `ValueError`."""
+    form = given_schema("the form of a question", schema)
+    if form.get("type", "object") != "object":
+        raise ValueError(
+            f"the form of a question must be a JSON Schema of an object, not of type {form['type']!r}"
+        )
+    return form

@@ -6,8 +6,10 @@ A `Tool` is a specification and a coroutine. Tool sources (MCP servers) are plug
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, Literal, Protocol, TypeGuard
 
 import msgspec
@@ -94,6 +96,49 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 SIGNAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 """The names that a signal may have."""
+LONGEST_WAIT_S = 100 * 365.25 * 86_400
+"""A century: timers of servers count nanoseconds in 64 bits, which reach twice as far."""
+
+
+def check_signal_name(what: str, name: object) -> str:
+    """Return the name of a signal or a callback. Raises `ValueError`."""
+    if not isinstance(name, str) or not SIGNAL_NAME.fullmatch(name):
+        raise ValueError(f"{what} is named by letters, digits, '.', '_' and '-', not {name!r:.60}")
+    return name
+
+
+def check_length(number: object, unit_s: float = 1.0) -> float:
+    """Return the length of a wait in seconds, given in units of so many. Raises `ValueError`."""
+    if (
+        not isinstance(number, int | float)
+        or isinstance(number, bool)
+        or not 0 <= number <= LONGEST_WAIT_S / unit_s
+    ):
+        raise ValueError(
+            f"a wait takes a number of seconds that is not negative and at most a century, not {number!r:.60}"
+        )
+    return float(number * unit_s)
+
+
+def check_sleep(
+    now: float, seconds: object, minutes: object, hours: object, days: object, until: object
+) -> tuple[float, float | None]:
+    """Return the length of a sleep in seconds, and the time at which it ends if that is given. Raises `ValueError`."""
+    lengths = zip((seconds, minutes, hours, days), (1, 60, 3_600, 86_400), strict=True)
+    length_s = check_length(sum(check_length(number, unit_s) for number, unit_s in lengths))
+    if until is None:
+        return length_s, None
+    if not isinstance(until, datetime) or until.tzinfo is None:
+        raise ValueError(f"a wait ends at a datetime with a time zone, not {until!r:.60}")
+    if length_s:
+        raise ValueError("a sleep has a length or an end (until), not both")
+    try:
+        at = until.timestamp()
+    except OverflowError:
+        at = math.inf
+    if at > now + LONGEST_WAIT_S:
+        raise ValueError(f"a wait takes at most a century, and does not end at {until!r:.60}")
+    return 0.0, at
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True):

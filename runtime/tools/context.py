@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
 
@@ -30,16 +29,27 @@ from ...eventlog.ports import COMMIT_BYTES_MAX
 from ...projections.call_texts import memo_mark, question_mark, wait_mark
 from ..ports.evidence import Evidence, sound_evidence
 from ..ports.files import Content, parts_of
-from ..ports.json_schema import check_output_schema
+from ..ports.json_schema import given_form, given_schema
 from ..ports.json_values import NotJson, StructT, as_json, as_stored, sound
 from ..ports.runnable import DepsT_co, is_runnable
-from ..ports.tools import SIGNAL_NAME, Answer, Asked, Signal, ToolFailed
+from ..ports.tools import (
+    Answer,
+    Asked,
+    Signal,
+    ToolFailed,
+    check_length,
+    check_signal_name,
+    check_sleep,
+)
 from .run_context import RunContext, RunFacts
 
 if TYPE_CHECKING:
     from ...eventlog.clock import Clock
     from ...eventlog.ports import FamilyArtifacts
     from ..ports.runnable import Runnable
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ENVELOPE_BYTES = 16 * 1024
 """The size reserved for the fields around an event."""
@@ -250,6 +260,8 @@ class ToolContext(RunContext[DepsT_co]):
         as JSON builtins. Raises `ToolFailed` if JSON cannot hold it.
         """
         name = self._hide(_text("the name of a memo", name))
+        if not callable(make):
+            raise _misused(f"memo {name!r} takes a function that returns its value, not {make!r:.60}")
         if name in self._stored_memos:
             self._skip(*self._marks.get(memo_mark(name), (0, 0)))
             self._show(msgspec.convert(self._memo_evidence.get(name, ()), list[ArtifactRef]))
@@ -295,7 +307,8 @@ class ToolContext(RunContext[DepsT_co]):
             raise _misused("questions are not available while planning")
         self._check_open("ask")
         if self.question is None and self.wait is None:
-            question = Question(key, message, _form(schema))
+            form = None if schema is None else _valid(given_form, schema)
+            question = Question(key, message, form)
             _check_size("a question", len(msgspec.json.encode(question)))
             self.question = question
         raise Asked
@@ -316,11 +329,11 @@ class ToolContext(RunContext[DepsT_co]):
         comes before is done again, unless it is in a `memo`. Raises `ToolFailed` for a negative time, and in a planner.
         """
         now = self._clock.now()
-        at = _due(now, seconds + 60 * minutes + 3_600 * hours + 86_400 * days, until)
-        if until is None and at - now <= SLEEP_IN_PLACE_S:
-            await self._clock.sleep(at - now)
+        length_s, at = _valid(check_sleep, now, seconds, minutes, hours, days, until)
+        if at is None and length_s <= SLEEP_IN_PLACE_S:
+            await self._clock.sleep(length_s)
         else:
-            self._wait("sleep", "", at, None)
+            self._wait("sleep", "", now + length_s if at is None else at, None)
 
     async def wait_for(
         self, name: str, *, schema: Mapping[str, Any] | None = None, timeout_s: float | None = None
@@ -332,9 +345,9 @@ class ToolContext(RunContext[DepsT_co]):
         `schema`, a JSON Schema, is refused where it is sent. Raises `ToolFailed` for a wrong name, schema or time, and
         in a planner.
         """
-        name = self._hide(_signal_name("a signal", name))
-        form = None if schema is None else _schema(schema)
-        until = None if timeout_s is None else _due(self._clock.now(), timeout_s, None)
+        name = self._hide(_valid(check_signal_name, "a signal", name))
+        form = None if schema is None else _valid(given_schema, "the schema of a signal", schema)
+        until = None if timeout_s is None else self._clock.now() + _valid(check_length, timeout_s)
         return self._wait("signal", name, until, form)
 
     async def callback(self, name: str, *, timeout_s: float | None = None) -> Callback:
@@ -344,9 +357,9 @@ class ToolContext(RunContext[DepsT_co]):
         the callback is answered with any of them: tell it in a `memo`, so that it is told once. `timeout_s` counts
         from the first attempt. Raises `ToolFailed` for a wrong name or time, and in a planner.
         """
-        name = self._hide(_signal_name("a callback", name))
+        name = self._hide(_valid(check_signal_name, "a callback", name))
         wait_id = self._next_wait("callback", name)
-        until = None if timeout_s is None else _due(self._clock.now(), timeout_s, None)
+        until = None if timeout_s is None else self._clock.now() + _valid(check_length, timeout_s)
         if not self._may_ask:
             raise _misused("waits are not available while planning")
         self._check_open("make a callback")
@@ -446,11 +459,12 @@ def _stored(what: str, value: StructT) -> StructT:
         raise _misused(f"{what} cannot be stored: {error}") from None
 
 
-def _signal_name(what: str, name: object) -> str:
-    text = _text(f"the name of {what}", name)
-    if not SIGNAL_NAME.fullmatch(text):
-        raise _misused(f"{what} is named by letters, digits, '.', '_' and '-', not {name!r:.60}")
-    return text
+def _valid(check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what a check of an argument returns. Raises `ToolFailed` where it raises `ValueError`."""
+    try:
+        return check(*args, **kwargs)
+    except ValueError as error:
+        raise _misused(str(error)) from None
 
 
 def _check_size(what: str, size_bytes: int) -> None:
@@ -478,39 +492,6 @@ def _content(given: Content) -> Content:
         ]
     except ConfigError as error:
         raise _misused(f"the input of a child run: {error}") from None
-
-
-def _schema(schema: object, what: str = "the schema of a signal") -> dict[str, Any]:
-    if not isinstance(schema, Mapping):
-        raise _misused(f"{what} must be a JSON Schema, not {schema!r:.60}")
-    try:
-        form: dict[str, Any] = as_json(dict(schema))
-        check_output_schema(form)
-    except ValueError as error:  # NotJson is one
-        raise _misused(f"{what} must be a JSON Schema: {error}") from None
-    return form
-
-
-def _due(now: float, after_s: float, until: object) -> float:
-    """Return when a wait ends, in Unix seconds. Raises `ToolFailed` for an invalid time."""
-    if until is not None:
-        if not isinstance(until, datetime) or until.tzinfo is None:
-            raise _misused(f"a wait ends at a datetime with a time zone, not {until!r:.60}")
-        return until.timestamp()
-    if not 0 <= after_s < math.inf:
-        raise _misused(f"a wait takes a number of seconds that is not negative, not {after_s!r:.60}")
-    return now + after_s
-
-
-def _form(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if schema is None:
-        return None
-    form = _schema(schema, "the form of a question")
-    if form.get("type", "object") != "object":
-        raise _misused(
-            f"the form of a question must be a JSON Schema of an object, not of type {form['type']!r}"
-        )
-    return form
 
 
 def _forwarded(event: Event, agent_path: str) -> Event:

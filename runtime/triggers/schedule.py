@@ -13,7 +13,9 @@ import msgspec
 from ...eventlog.errors import ConfigError
 from ...eventlog.names import check_name
 from ..core.templates import Filled
+from ..ports.json_values import as_json
 from ..ports.runnable import is_runnable
+from ..ports.tools import LONGEST_WAIT_S
 from .calendar import Calendar, Cron, Every
 
 Overlap = Literal["skip", "queue", "cancel", "allow"]
@@ -24,7 +26,7 @@ CATCHUP_S_MAX = 7 * 86400
 JITTER_S_MAX = 86400
 SIZE_BYTES_MAX = 64 * 1024
 """The greatest size of a schedule: each of its commits has it."""
-_DURATION = re.compile(r"(\d{1,9})([smhd])")
+_DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -90,21 +92,27 @@ def schedule_of(name: str, spec: Mapping[str, Any]) -> Schedule:
 
 def checked(schedule: Schedule) -> Schedule:
     """Return the schedule, with its agent's name. Raises `ConfigError` for what can never work."""
+    given_one: object = schedule
+    if not isinstance(given_one, Schedule):
+        raise ConfigError(f"a schedule is a Schedule, not {given_one!r:.60}")
     name = check_name("the schedule", schedule.name)
     where = f"schedule {name!r}"
     if not isinstance(schedule.agent, str) and not is_runnable(schedule.agent):
         raise ConfigError(f"{where}: its agent must be one, or the name of one, not {schedule.agent!r:.60}")
     check_name(f"{where}: the agent", schedule.agent_name)
+    limits: tuple[tuple[str, object, int], ...] = (
+        ("catchup_s", schedule.catchup_s, CATCHUP_S_MAX),
+        ("jitter_s", schedule.jitter_s, JITTER_S_MAX),
+    )
+    for what, number, most in limits:
+        if not isinstance(number, int | float) or isinstance(number, bool) or not 0 <= number <= most:
+            raise ConfigError(f"{where}: {what} must be a number from 0 to {most}, not {number!r:.60}")
     given = _typed(schedule, where)
     if given.overlap == "skip" and given.missed == "all":
         raise ConfigError(
             f'{where}: overlap = "skip" contradicts missed = "all": runs that are started together overlap; '
             'choose overlap = "queue"'
         )
-    limits = (("catchup_s", given.catchup_s, CATCHUP_S_MAX), ("jitter_s", given.jitter_s, JITTER_S_MAX))
-    for what, number, most in limits:
-        if not 0 <= number <= most:
-            raise ConfigError(f"{where}: {what} must be a number from 0 to {most}, not {number:g}")
     Filled(given.input, f"{where}: input", INPUT_NAMES)
     if given.calendar.after(0.0) is None:
         raise ConfigError(f"{where}: {given.cron!r} never comes")
@@ -115,6 +123,7 @@ def _typed(schedule: Schedule, where: str) -> Schedule:
     """Return the schedule as a register would give it back. Raises `ConfigError` for what it cannot keep."""
     try:
         stored = schedule.stored()
+        as_json(stored)
         kept = msgspec.json.decode(msgspec.json.encode(stored))
         given = schedule_of(schedule.name, kept)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -131,6 +140,8 @@ def _seconds(text: str, where: str) -> int:
     length_s = int(found[1]) * _UNITS_S[found[2]] if found is not None else 0
     if not length_s:
         raise ConfigError(f"{where}: every is written 30s, 15m, 1h or 2d, not {text!r:.60}")
+    if length_s > LONGEST_WAIT_S:
+        raise ConfigError(f"{where}: every must be at most a century, not {text!r:.60}")
     return length_s
 
 

@@ -54,7 +54,7 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedules:
-    """The schedules of a namespace. All methods raise `LogUnavailable`."""
+    """The schedules of a namespace. All methods raise `LogUnavailable`; those that take `by`, `PayloadTooLarge`."""
 
     def __init__(self, log: Log, known: frozenset[str]) -> None:
         self._log, self._known = log, known

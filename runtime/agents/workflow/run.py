@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -21,21 +20,32 @@ from ....projections.run_state import RunState
 from ...core.approvals import ACTIONS, filled_in_form
 from ...core.workflow.facts import AskPerson, AskTool, AskWait
 from ...core.workflow.places import request_digest
-from ...ports.json_schema import check_output_schema
-from ...ports.json_values import NotJson, as_json
+from ...ports.json_schema import given_form, given_schema
+from ...ports.json_values import NotJson, as_json, sound
 from ...ports.runnable import Runnable, is_runnable
-from ...ports.tools import SIGNAL_NAME, Answer, Signal, Tool, ToolFunction
+from ...ports.tools import (
+    Answer,
+    Signal,
+    Tool,
+    ToolFunction,
+    check_length,
+    check_signal_name,
+    check_sleep,
+)
 from ...tools.context import Callback, ChildOptions
 from .operations import Gather, Operation, Wanted, output_of, result_of
 from .operations import Program as OperationProgram
 
 OutputT = TypeVar("OutputT")
 T = TypeVar("T")
+P = ParamSpec("P")
 
 Branch = Callable[["WorkflowRun"], Awaitable[Any]] | Operation[Any]
 """A branch of a `gather` or a `first`: a function of a run, or one operation."""
 
 
+NAME = re.compile(r"[^/\x00-\x1f\x7f\ud800-\udfff]{1,200}")
+"""The names of values, questions and changes: they are parts of places, whose branches a slash divides."""
 STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 """The names that a step may have."""
 
@@ -145,7 +155,8 @@ class WorkflowRun:
         A table's steps are such steps. `rules` are those of the step's calls: an approval, attempts, a timeout, a
         postcondition; they are given with the first use of the name.
         """
-        if not STEP_NAME.fullmatch(str(name)):
+        given: object = name
+        if not isinstance(given, str) or not STEP_NAME.fullmatch(given):
             raise ConfigError(f"a step is named by letters, digits and '_', not {name!r:.60}")
         if name not in self._steps:
             rules = None if rules == CallRules() else rules
@@ -183,8 +194,12 @@ class WorkflowRun:
 
         Without a form the answer is a yes or a no. The run waits without a worker.
         """
-        form = None if schema is None else self._schema(schema)
-        place = self._place(name or "ask")
+        given: object = message
+        if not isinstance(given, str):
+            raise ConfigError(f"a question must be text, not {given!r:.60}")
+        message = sound(given)
+        form = None if schema is None else _valid(given_form, schema)
+        place = self._place(_name("a question", name) if name != "" else "ask")
         fact = AskPerson(place=place, name=name or place, message=message, form=form)
 
         def convert(ended: Ended) -> Answer:
@@ -206,9 +221,9 @@ class WorkflowRun:
         days: float = 0.0,
         until: datetime | None = None,
     ) -> Operation[None]:
-        """Wait for a time, or until an aware `datetime`, without a worker."""
-        after_s = seconds + 60 * minutes + 3_600 * hours + 86_400 * days
-        return self._wait("sleep", "", after_s, until, None, _nothing)
+        """Wait for a time, or until an aware `datetime`, without a worker; for a century at most."""
+        after_s, at = _valid(check_sleep, self._program.at, seconds, minutes, hours, days, until)
+        return self._wait("sleep", "", None if at is not None else after_s, at, None, _nothing)
 
     def wait_for(
         self, name: str, *, schema: Mapping[str, Any] | None = None, timeout_s: float | None = None
@@ -218,10 +233,9 @@ class WorkflowRun:
         A signal that came before is taken at once. Data that does not fit `schema`, a JSON Schema, is refused where it
         is sent.
         """
-        if not SIGNAL_NAME.fullmatch(str(name)):
-            raise ConfigError(f"a signal is named by letters, digits, '.', '_' and '-', not {name!r:.60}")
-        form = None if schema is None else self._schema(schema)
-        return self._wait("signal", name, timeout_s, None, form, _signal)
+        _valid(check_signal_name, "a signal", name)
+        form = None if schema is None else _valid(given_schema, "the schema of a signal", schema)
+        return self._wait("signal", name, _timeout(timeout_s), None, form, _signal)
 
     def callback(
         self,
@@ -238,14 +252,13 @@ class WorkflowRun:
         one is used. If it raises, so does the operation: `OperationFailed`. Once the answer is there, a `tell` that
         still runs is cancelled. `schema` as for `wait_for`.
         """
-        if not SIGNAL_NAME.fullmatch(str(name)):
-            raise ConfigError(f"a callback is named by letters, digits, '.', '_' and '-', not {name!r:.60}")
+        _valid(check_signal_name, "a callback", name)
         if not callable(tell):
             raise ConfigError(
                 f"callback {name!r} takes a function that tells another system its URL, not {tell!r:.60}"
             )
-        form = None if schema is None else self._schema(schema)
-        return self._wait("callback", name, timeout_s, None, form, _answered, tell)
+        form = None if schema is None else _valid(given_schema, "the schema of a callback", schema)
+        return self._wait("callback", name, _timeout(timeout_s), None, form, _answered, tell)
 
     def memo(self, name: str, make: Callable[[], T | Awaitable[T]]) -> Operation[T]:
         """Compute a value once; await it. `make` may be async, and is the place for input and output without a tool.
@@ -253,7 +266,9 @@ class WorkflowRun:
         The value is JSON. It is computed again if the worker dies before it is stored. An error is stored, too, and
         raised as `OperationFailed`.
         """
-        place = self._place(name)
+        place = self._place(_name("a memo", name))
+        if not callable(make):
+            raise ConfigError(f"memo {name!r} takes a function that returns its value, not {make!r:.60}")
         return self._operation(place, "memo", name, None, Wanted(make=make), result_of(place))
 
     def gather(self, *branches: Branch) -> Awaitable[list[Any]]:
@@ -279,7 +294,7 @@ class WorkflowRun:
 
         For code that is changed while runs are open: `if await run.changed("use-baz"): ... else: ...`.
         """
-        place = f"{self._path}changed-{name}"
+        place = f"{self._path}changed-{_name('a change', name)}"
         if self._program.has_mark(place):
             return bool(self._program.mark(place, name, value=True))
         if self._program.is_past(place):
@@ -309,19 +324,13 @@ class WorkflowRun:
         kind: WaitKind,
         name: str,
         after_s: float | None,
-        until: datetime | None,
+        at: float | None,
         form: dict[str, Any] | None,
         convert: Callable[[str, Ended], T],
         tell: Callable[[Callback], Any] | None = None,
     ) -> Operation[T]:
         place = self._place(name or kind)
-        if until is not None and getattr(until, "tzinfo", None) is None:
-            raise ConfigError(f"a wait ends at a datetime with a time zone, not {until!r:.60}")
-        if after_s is not None and not 0 <= after_s < math.inf:
-            raise ConfigError(f"a wait takes a number of seconds that is not negative, not {after_s!r:.60}")
-        after_s = None if after_s is None else float(after_s)  # 60 and 60.0 are the same
-        at = until.timestamp() if until is not None else None
-        digest = request_digest(after_s if at is None else None, at, form)
+        digest = request_digest(after_s, at, form)
         fact = AskWait(place=place, kind=kind, name=name, until=at, after_s=after_s, form=form, asked=digest)
         wanted = Wanted(fact=fact, make=tell)
         return self._operation(place, kind, name, digest, wanted, partial(convert, place))
@@ -344,19 +353,32 @@ class WorkflowRun:
         except NotJson as error:
             raise ConfigError(f"{what} cannot be stored as JSON: {error}") from None
 
-    def _schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            form: dict[str, Any] = as_json(dict(schema))
-            check_output_schema(form)
-        except (TypeError, ValueError) as error:  # NotJson is one
-            raise ConfigError(f"a schema must be a JSON Schema: {error}") from None
-        return form
-
 
 def told_itself(state: RunState) -> ToldAs:
     """Return what the code of a run is told that runs over nothing of another one."""
     session = state.submitted.session if state.submitted is not None else None
     return ToldAs(run=state.run, session=session, ends=0)
+
+
+def _valid(check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what a check of an argument returns. Raises `ConfigError` where it raises `ValueError`."""
+    try:
+        return check(*args, **kwargs)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _timeout(timeout_s: object) -> float | None:
+    return None if timeout_s is None else _valid(check_length, timeout_s)
+
+
+def _name(what: str, name: object) -> str:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ConfigError(
+            f"the name of {what} is a text of at most 200 characters, without slashes and control characters, "
+            f"not {name!r:.60}"
+        )
+    return name
 
 
 async def _awaited(operation: Any) -> Any:
