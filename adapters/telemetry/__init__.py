@@ -1,4 +1,4 @@
-"""Telemetry from the log: traces over OTLP and metrics for Prometheus, by a subscriber beside the runs.
+"""Telemetry from the log: traces, logs and metrics over OTLP, and Prometheus metrics, by a subscriber beside the runs.
 
 Nothing of this runs in the loop that drives a run: a finished span is a fold over stored events, so a trace is the same
 whenever it is made. Needs the extra `foldlog[otel]`, except for the fold.
@@ -6,7 +6,8 @@ whenever it is made. Needs the extra `foldlog[otel]`, except for the fold.
 
 from __future__ import annotations
 
+from .records import Counts, Record, Violated
 from .spans import Span, SpanFold, SpanLink, SpanNote
-from .subscriber import subscribe
+from .subscriber import Told, subscribe
 
-__all__ = ["Span", "SpanFold", "SpanLink", "SpanNote", "subscribe"]
+__all__ = ["Counts", "Record", "Span", "SpanFold", "SpanLink", "SpanNote", "Told", "Violated", "subscribe"]

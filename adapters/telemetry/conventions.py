@@ -55,5 +55,18 @@ MODEL_DURATION = "gen_ai.client.operation.duration"
 TOOL_DURATION = "gen_ai.execute_tool.duration"
 AGENT_DURATION = "gen_ai.invoke_agent.duration"
 WORKFLOW_DURATION = "gen_ai.invoke_workflow.duration"
-TOKEN_USAGE = "gen_ai.client.token.usage"  # noqa: S105 - tokens of a model
 TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - tokens of a model
+
+RULE = "foldlog.rule"
+VIOLATION = "foldlog.violation"
+"""The name of the record of an event that breaks a rule."""
+RECORD_UID = "log.record.uid"
+
+TOKENS, COST, TAKEOVERS, VIOLATIONS = (
+    "foldlog.tokens",
+    "foldlog.cost",
+    "foldlog.takeovers",
+    "foldlog.violations",
+)
+UNITS = {TOKENS: "{token}", COST: "USD", TAKEOVERS: "{takeover}", VIOLATIONS: "{violation}"}
+"""Our own counters, with their units: the tokens of the conventions were just replaced upstream."""

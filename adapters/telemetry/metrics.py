@@ -5,30 +5,33 @@ Counters begin at zero with each process, as Prometheus expects; `docs/how-to/te
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ...eventlog.clock import Clock
 from ...eventlog.errors import ConfigError
 from ...projections.run_list import OPEN
 from . import conventions as names
+from .records import DURATIONS_S, Record
 from .spans import Span
+from .subscriber import Told
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from ...projections.projector import RunIndex
 
-DURATIONS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 86400)
-"""The upper bounds of the buckets of durations, in seconds: from a cached answer to a day of waiting."""
 COUNT_MAX = 100_000
 """A count of open runs that is larger is told as this."""
 
 
 class Metrics:
-    """The metrics of a namespace; a sink of spans. Raises `ConfigError` if the extra is not installed."""
+    """The metrics of a namespace; a sink. `rules` are those that events may break.
 
-    def __init__(self, namespace: str) -> None:
+    Raises `ConfigError` if the extra is not installed.
+    """
+
+    def __init__(self, namespace: str, rules: Iterable[str] = ()) -> None:
         try:
             from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
         except ImportError:
@@ -62,6 +65,9 @@ class Metrics:
             "foldlog_tool_calls_total", "Tool calls; error is empty for a success.", "tool", "error"
         )
         self._tool_s = duration("foldlog_tool_duration_seconds", "A tool call, its waits included.", "tool")
+        self._violations = counter("foldlog_violations_total", "Events that break an ordering rule.", "rule")
+        for rule in rules:  # a counter that appears with its first count has not increased
+            self._violations.labels(namespace, rule)
         self._runs = gauge("foldlog_runs", "Open runs now.", "status")
         self._waiting = gauge("foldlog_runs_waiting", "Open runs by what they wait for.", "waiting_for")
         self._approvals = gauge("foldlog_approvals_pending", "Approvals that wait for a decision.")
@@ -74,10 +80,16 @@ class Metrics:
         self._lag = gauge("foldlog_telemetry_lag_seconds", "Age of the newest event when it was counted.")
         self._waits_told: set[str] = set()
 
-    async def send(self, spans: Sequence[Span]) -> None:
-        """Count finished spans."""
-        for span in spans:
+    async def send(self, told: Told) -> None:
+        """Count finished spans, and violations."""
+        for span in told.spans:
             self._count(span)
+        self._judged(told.records)
+
+    def _judged(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if record.name == names.VIOLATION:
+                self._violations.labels(self._namespace, str(record.attributes[names.RULE])).inc()
 
     def _count(self, span: Span) -> None:
         known, took_s = span.attributes, span.ended_at - span.started_at

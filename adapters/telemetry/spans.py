@@ -68,6 +68,14 @@ class SpanNote(msgspec.Struct, frozen=True, kw_only=True):
     attributes: dict[str, Value] = {}
 
 
+class Note(SpanNote, frozen=True, kw_only=True):
+    """What happened, with the ids of the span in which it did. `uid` follows from the place of the event in the log."""
+
+    uid: str
+    trace_id: str
+    span_id: str
+
+
 class Span(msgspec.Struct, frozen=True, kw_only=True):
     """A finished span. Times are Unix seconds; ids are hexadecimal, the `parent_id` empty for the root of a trace.
 
@@ -109,6 +117,13 @@ class SpanFold(msgspec.Struct, kw_only=True):
 
     content: bool = False
     runs: dict[str, _OpenRun] = {}
+    news: list[Note] = []
+    """What happened since it was last taken; not stored, as it is taken before."""
+
+    def take_news(self) -> list[Note]:
+        """Return what happened since the last time, and forget it."""
+        found, self.news = self.news, []
+        return found
 
     def feed(self, event: Event) -> list[Span]:  # noqa: C901, PLR0912 - one case each
         """Fold an event, as read; return the spans that it finishes."""
@@ -126,11 +141,11 @@ class SpanFold(msgspec.Struct, kw_only=True):
                 taken = {"from": run.worker} if run.worker else {}
                 run.worker = event.worker
                 told = {"worker": event.worker, "epoch": event.epoch, **taken}
-                _note(run, "", event, "foldlog.takeover" if taken else "foldlog.claimed", told)
+                self._note(run, "", event, "foldlog.takeover" if taken else "foldlog.claimed", told)
             case Released() | Parked():
                 run.worker = ""
             case LeftToOthers():
-                _note(
+                self._note(
                     run, "", event, "foldlog.left_to_others", {"worker": event.worker, "reason": event.reason}
                 )
             case ModelRequested():
@@ -146,24 +161,24 @@ class SpanFold(msgspec.Struct, kw_only=True):
                 self._tool_called(run, event)
             case ToolAttemptFailed():
                 told = {"attempt": event.attempt, "error": event.error}
-                _note(run, call, event, "foldlog.attempt_failed", told)
+                self._note(run, call, event, "foldlog.attempt_failed", told)
             case ToolResult():
                 return self._tool_ended(run, event)
             case ApprovalRequested():
                 told = {"id": event.approval_id, "kind": event.kind}
-                _note(run, call, event, "foldlog.approval_requested", told)
+                self._note(run, call, event, "foldlog.approval_requested", told)
             case ApprovalResolved():
                 told = {"id": event.approval_id, "decision": event.decision, "by": event.by}
-                _note(run, call, event, "foldlog.approval_resolved", told)
+                self._note(run, call, event, "foldlog.approval_resolved", told)
             case WaitStarted():
                 told = {"kind": event.kind, "name": event.name}
-                _note(run, call, event, "foldlog.wait_started", told)
+                self._note(run, call, event, "foldlog.wait_started", told)
             case WaitEnded():
-                _note(run, call, event, "foldlog.wait_ended", {"outcome": event.outcome})
+                self._note(run, call, event, "foldlog.wait_ended", {"outcome": event.outcome})
             case Error():
                 run.failure = event.error_type
             case Status(status="paused" | "resumed"):
-                _note(run, "", event, f"foldlog.{event.status}", {"reason": event.reason})
+                self._note(run, "", event, f"foldlog.{event.status}", {"reason": event.reason})
             case Status(status="completed" | "error" | "cancelled"):
                 return self._ended(run, event)
             case _:
@@ -217,6 +232,7 @@ class SpanFold(msgspec.Struct, kw_only=True):
                 )
             ],
         )
+        self._tell(run, run.spans[""], event, "foldlog.submitted", {names.EXECUTOR: event.executor})
 
     def _ended(self, run: _OpenRun, event: Status) -> list[Span]:
         completed = event.status == "completed"
@@ -317,6 +333,28 @@ class SpanFold(msgspec.Struct, kw_only=True):
             attributes=_known(attributes),
         )
 
+    def _note(self, run: _OpenRun, place: str, event: Event, name: str, attributes: dict[str, Any]) -> None:
+        """Note what happened, in the span at this place, else in that of the run."""
+        span = run.spans.get(place) or run.spans.get("")
+        if span is None:
+            return
+        if len(span.notes) < _NOTES_MAX:
+            span.notes.append(SpanNote(name=name, at=event.at, attributes=_known(attributes)))
+        self._tell(run, span, event, name, attributes)
+
+    def _tell(self, run: _OpenRun, span: Span, event: Event, name: str, attributes: dict[str, Any]) -> None:
+        about = {names.RUN_ID: event.run_id, names.AGENT: run.agent, names.STEP: event.step}
+        self.news.append(
+            Note(
+                name=name,
+                at=event.at,
+                attributes=_known({**about, names.TOOL_CALL_ID: event.tool_call_id, **attributes}),
+                uid=f"{event.run_id}/{event.revision}/{name}/{event.tool_call_id or ''}",
+                trace_id=span.trace_id,
+                span_id=span.span_id,
+            )
+        )
+
     def _end(
         self,
         run: _OpenRun,
@@ -330,6 +368,11 @@ class SpanFold(msgspec.Struct, kw_only=True):
         if span is None:
             return []
         told = span.attributes | _known(attributes or {}) | ({names.ERROR_TYPE: error} if error else {})
+        if not place:
+            name = "foldlog.failed" if error and error != "cancelled" else "foldlog.ended"
+            self._tell(run, span, event, name, {**(attributes or {}), names.ERROR_TYPE: error})
+        elif error:
+            self._tell(run, span, event, "foldlog.call_failed", {names.ERROR_TYPE: error, "call": span.name})
         return [
             msgspec.structs.replace(
                 span, ended_at=max(event.at, span.started_at), attributes=told, error=error
@@ -350,12 +393,6 @@ def span_id_of(*place: str) -> str:
 def feed_all(fold: SpanFold, events: Iterable[Event]) -> list[Span]:
     """Fold events; return the spans that they finish."""
     return [span for event in events for span in fold.feed(event)]
-
-
-def _note(run: _OpenRun, place: str, event: Event, name: str, attributes: dict[str, Any]) -> None:
-    span = run.spans.get(place) or run.spans.get("")
-    if span is not None and len(span.notes) < _NOTES_MAX:
-        span.notes.append(SpanNote(name=name, at=event.at, attributes=_known(attributes)))
 
 
 def _known(attributes: dict[str, Any]) -> dict[str, Value]:

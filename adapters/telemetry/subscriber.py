@@ -1,15 +1,15 @@
-"""The subscriber: follows the log of a namespace, and hands finished spans on. It holds its place in a file.
+"""The subscriber: follows the log of a namespace, and hands spans, records and counts on. It holds its place in a file.
 
-The file has the cursor and the spans that are open there, and is replaced as a whole after the spans up to the cursor
-were taken. So a restart loses no span. A process that dies between the two sends the last ones again after its restart:
-the same spans with the same ids.
+The file has the cursor, the spans that are open there and the counts so far, and is replaced as a whole after all up to
+the cursor was taken. So a restart loses nothing. A process that dies between the two sends the last again after its
+restart: the same spans and records with the same ids, and the same counts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -20,6 +20,7 @@ from ...eventlog.errors import ConfigError
 from ...eventlog.events import Event
 from ...eventlog.ports import Log, Shard, Stored
 from ...runtime.follow import follow_runs
+from .records import Counts, Record, Violated, record_of, record_of_violation
 from .spans import Span, SpanFold
 
 BATCH_S = 1.0
@@ -29,11 +30,24 @@ SPANS_MAX = 512
 Start = Literal["beginning", "now"]
 
 
-class Sink(Protocol):
-    """Takes finished spans."""
+Judge = Callable[[Event], Awaitable[Sequence[Violated]]]
+"""Returns the rules that an event breaks; it gets the events in their order."""
 
-    async def send(self, spans: Sequence[Span]) -> None:
-        """Take spans; returns once they are safe. A sink that cannot be reached keeps the caller waiting."""
+
+class Told(msgspec.Struct, frozen=True):
+    """What is new: finished spans, and records of what happened; and all counts, as they are at `at` (Unix seconds)."""
+
+    spans: Sequence[Span]
+    records: Sequence[Record]
+    counts: Counts
+    at: float
+
+
+class Sink(Protocol):
+    """Takes what is new."""
+
+    async def send(self, told: Told) -> None:
+        """Take it; returns once it is safe. A sink that cannot be reached keeps the caller waiting."""
         ...
 
 
@@ -43,6 +57,7 @@ class _Saved(msgspec.Struct, kw_only=True):
     namespace: str
     cursor: str | None
     fold: SpanFold
+    counts: Counts = msgspec.field(default_factory=Counts)
 
 
 async def subscribe(
@@ -54,11 +69,13 @@ async def subscribe(
     content: bool = False,
     once: bool = False,
     told: Callable[[float], None] | None = None,
+    judge: Judge | None = None,
 ) -> None:
-    """Send the spans of a namespace to the sinks, from the place in the file `state`, until cancelled.
+    """Send what happens in a namespace to the sinks, from the place in the file `state`, until cancelled.
 
     Without a place it starts at the beginning of the log or now; runs that were submitted before have no spans. `once`:
-    return when everything that is stored by now was sent. `told` gets the time of the newest event that was folded.
+    return when everything that is stored by now was sent. `told` gets the time of the newest event that was folded,
+    `judge` each event, for the rules that it breaks.
     Raises `ConfigError` for a file of another namespace or with another content, `LogCorrupted`, `LogUnavailable`.
     """
     saved = _load(state, log.namespace)
@@ -69,16 +86,22 @@ async def subscribe(
     until = await _end(log) if once else None
     if once and (until is None or _reached(saved.cursor, until)):
         return
-    waiting: list[Span] = []
+    if not saved.counts.since:
+        saved.counts.since = log.clock.now()
+    spans, records = list[Span](), list[Record]()
     async with contextlib.aclosing(follow_runs(log, after=saved.cursor, engine=True)) as events:
         async for batch in _batches(events, until):
             for event in batch:
-                waiting += saved.fold.feed(event)
+                spans += saved.fold.feed(event)
+                records += map(record_of, saved.fold.take_news())
+                for number, each in enumerate(await judge(event) if judge is not None else ()):
+                    records.append(record_of_violation(event, each, number))
                 saved.cursor = event.cursor
-            if waiting:
+            if spans or records:
+                saved.counts.feed(spans, records)
                 for sink in sinks:
-                    await sink.send(waiting)
-                waiting.clear()
+                    await sink.send(Told(spans, records, saved.counts, log.clock.now()))
+                spans, records = [], []
             _store(state, saved)
             if told is not None:
                 told(batch[-1].at)

@@ -13,12 +13,19 @@ from typing import Any
 
 import pytest
 import yaml
-from foldlog.adapters.telemetry import subscribe
+from foldlog.adapters.cli.judging import Judge
+from foldlog.adapters.telemetry import Told, subscribe
 from foldlog.adapters.telemetry.metrics import Metrics
 from foldlog.adapters.telemetry.otlp import OtlpExporter
 from foldlog.eventlog import ConfigError
+from foldlog.eventlog.commits import Commit, encode
+from foldlog.eventlog.events import Step
 from foldlog.eventlog.memory import MemoryLog
+from foldlog.eventlog.ports import At, CommitWrite
 from foldlog.runtime import Agent, Registry, Runtime, tool
+from foldlog.runtime.journal.journal import Journal
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -26,10 +33,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Collector:
-    """A collector: every span that it was sent, in order; while `refusing`, it answers 503."""
+    """A collector: all that it was sent, in order; while `refusing`, it answers 503."""
 
     def __init__(self) -> None:
         self.spans: list[Any] = []
+        self.records: list[Any] = []
+        self.metrics: list[Any] = []
         self.resources: list[dict[str, str]] = []
         self.refusing = False
         self.refused = threading.Event()
@@ -42,7 +51,7 @@ class Collector:
                     collector.refused.set()
                     self.send_response(503)
                 else:
-                    collector.take(body)
+                    collector.take(self.path, body)
                     self.send_response(200)
                 self.send_header("content-length", "0")
                 self.end_headers()
@@ -55,7 +64,18 @@ class Collector:
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
-    def take(self, body: bytes) -> None:
+    def take(self, path: str, body: bytes) -> None:
+        if path == "/v1/logs":
+            for of_logs in ExportLogsServiceRequest.FromString(body).resource_logs:
+                for logs in of_logs.scope_logs:
+                    self.records += logs.log_records
+            return
+        if path == "/v1/metrics":
+            for of_metrics in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+                for metrics in of_metrics.scope_metrics:
+                    self.metrics += metrics.metrics
+            return
+        assert path == "/v1/traces"
         request = ExportTraceServiceRequest.FromString(body)
         for of_resource in request.resource_spans:
             self.resources.append({a.key: a.value.string_value for a in of_resource.resource.attributes})
@@ -154,6 +174,99 @@ async def test_a_collector_that_is_away_loses_no_span(
     ]
 
 
+def told_of(record: Any) -> dict[str, Any]:
+    return {a.key: getattr(a.value, a.value.WhichOneof("value")) for a in record.attributes}
+
+
+def counted(collector: Collector, name: str) -> dict[str, float]:
+    """Return the last values of a counter, or how many a histogram has counted, by the attribute values."""
+    metric = [each for each in collector.metrics if each.name == name][-1]
+    points = metric.sum.data_points or metric.histogram.data_points
+    assert (
+        metric.sum if metric.sum.data_points else metric.histogram
+    ).aggregation_temporality == 2  # cumulative
+    return {
+        "/".join(str(told_of(each)[key]) for key in sorted(told_of(each))): each.as_double
+        if metric.sum.data_points
+        else each.count
+        for each in points
+    }
+
+
+async def test_records_and_counts_of_runs_arrive_and_a_restart_neither_loses_nor_doubles_them(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "telemetry.json"
+    async with runtime_of(tmp_path, monkeypatch) as (rt, agent):
+        exporter = OtlpExporter(collector.url, rt.log.namespace)
+        for _ in range(2):  # a restart each time
+            await rt.run(agent, "find it")
+            await subscribe(rt.log, [exporter], state=state, once=True)
+        before = state.read_bytes()
+        await rt.run(agent, "find it")
+        await subscribe(rt.log, [exporter], state=state, once=True)
+        state.write_bytes(before)  # as if the process had died before it wrote the file
+        await subscribe(rt.log, [exporter], state=state, once=True)
+        await exporter.aclose()
+    kinds = [record.event_name for record in collector.records]
+    assert kinds == 4 * ["foldlog.submitted", "foldlog.claimed", "foldlog.ended"]
+    uids = [told_of(record)["log.record.uid"] for record in collector.records]
+    assert (len(set(uids)), uids[6:9]) == (
+        9,
+        uids[9:],
+    )  # those of the third run were sent twice, as they were
+    ended = collector.records[2]
+    assert (ended.severity_text, told_of(ended)["foldlog.status"]) == ("INFO", "completed")
+    assert ended.trace_id in {span.trace_id for span in collector.spans}
+    assert counted(collector, "gen_ai.invoke_agent.duration") == {"completed/finder/invoke_agent": 3}
+    assert counted(collector, "gen_ai.execute_tool.duration") == {"execute_tool/search": 3}
+    assert counted(collector, "foldlog.tokens")["scripted/script.json/input"] == 15
+    starts = {
+        point.start_time_unix_nano
+        for each in collector.metrics
+        for point in (each.sum.data_points or each.histogram.data_points)
+    }
+    assert len(starts) == 1
+
+
+async def test_a_violation_is_a_record_and_is_counted_also_of_a_run_that_began_before_a_restart(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "telemetry.json"
+    async with runtime_of(tmp_path, monkeypatch) as (rt, agent):
+        exporter, metrics = OtlpExporter(collector.url, rt.log.namespace), Metrics("default", ["R6"])
+        run = await rt.start(agent, "find it")
+        await run.result(timeout_s=30)
+        await subscribe(rt.log, [exporter, metrics], state=state, once=True, judge=Judge(rt.log))
+        assert samples(metrics)["foldlog_violations_total", ("R6",)] == 0
+        last = await Journal(rt.log, await rt.locate(run.run_id)).load()
+        await broken(rt.log, last, await rt.locate(run.run_id))
+        await subscribe(rt.log, [exporter, metrics], state=state, once=True, judge=Judge(rt.log))
+        await subscribe(rt.log, [exporter, metrics], state=state, once=True, judge=Judge(rt.log))
+        await exporter.aclose()
+    (record,) = [each for each in collector.records if told_of(each).get("foldlog.rule") == "R6"]
+    assert record.event_name == "foldlog.violation"
+    assert (record.severity_text, told_of(record)["foldlog.run.id"]) == ("ERROR", run.run_id)
+    assert samples(metrics)["foldlog_violations_total", ("R6",)] == 1
+    assert counted(collector, "foldlog.violations")["R6"] == 1
+
+
+async def broken(log: MemoryLog, state: Any, subject: Any) -> None:
+    """Append an event behind the end of a run, as no driver does."""
+    commit = Commit(
+        run=subject.id,
+        root=subject.root,
+        rev=state.head.rev + 1,
+        append=log.clock.new_id(),
+        prev=state.head.digest,
+        epoch=state.epoch,
+        at=log.clock.now(),
+        path="finder",
+        events=(Step(step=9, status="started"),),
+    )
+    await log.events.append(CommitWrite(subject, At(state.head.position), encode(commit)))
+
+
 def inputs(spans: list[Any]) -> set[str]:
     """Return the inputs of the runs that are told."""
     return {span.attributes["gen_ai.input.messages"] for span in spans if "foldlog.run.id" in span.attributes}
@@ -166,8 +279,8 @@ async def test_a_subscriber_that_starts_now_tells_what_comes_and_nothing_before(
     seen: list[Any] = []
 
     class Listener:
-        async def send(self, spans: Any) -> None:
-            seen.extend(spans)
+        async def send(self, told: Told) -> None:
+            seen.extend(told.spans)
 
     async with runtime_of(tmp_path, monkeypatch) as (rt, agent):
         await rt.run(agent, "before")

@@ -1,4 +1,4 @@
-"""`foldlog telemetry`: traces and metrics of a namespace, made from its log by a process of their own."""
+"""`foldlog telemetry`: traces, logs and metrics of a namespace, made from its log by a process of their own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def telemetry(
     *,
     otlp: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Send traces to this OpenTelemetry collector, over OTLP and HTTP."),
+        typer.Option(
+            metavar="URL",
+            help="Send traces, logs and metrics to this collector, by OTLP over HTTP.",
+        ),
     ] = None,
     metrics_port: Annotated[
         int | None,
@@ -48,7 +51,7 @@ def telemetry(
     ] = False,
     log_format: LogForm = "text",
 ) -> int:
-    """Make traces and metrics from the log until SIGTERM or Ctrl-C; workers are not involved.
+    """Make traces, logs and metrics from the log until SIGTERM or Ctrl-C; workers are not involved.
 
     Prompts, answers, arguments and results are left out unless
     OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is true.
@@ -76,10 +79,12 @@ async def _tell(
     import logging
     import os
 
+    from ....replay.ordering.rule_texts import RULES
     from ...telemetry.conventions import CAPTURE_CONTENT
     from ...telemetry.metrics import Metrics
     from ...telemetry.otlp import OtlpExporter
     from ...telemetry.subscriber import Sink, subscribe
+    from ..judging import Judge
     from ..loops import interruption
     from ..opening import opened
     from ..output.records import announcer, show_logs
@@ -88,7 +93,7 @@ async def _tell(
     show_logs(logging.WARNING if settings.quiet else logging.INFO, form=log_format)
     say = announcer(Screen(settings), log_format)
     exporter = OtlpExporter(otlp, settings.namespace) if otlp is not None else None
-    metrics = Metrics(settings.namespace) if metrics_at is not None else None
+    metrics = Metrics(settings.namespace, RULES) if metrics_at is not None else None
     sinks: list[Sink] = [sink for sink in (exporter, metrics) if sink is not None]
     content = os.environ.get(CAPTURE_CONTENT, "").lower() == "true"
     async with contextlib.AsyncExitStack() as stack:
@@ -96,11 +101,20 @@ async def _tell(
         if exporter is not None:
             stack.push_async_callback(exporter.aclose)
         where = await stack.enter_async_context(_served(runtime, metrics, metrics_at))
-        say(_where_to(settings.namespace, exporter.endpoint if exporter else None, where))
+        say(_where_to(settings.namespace, otlp, where))
         told = _lag(runtime.log, metrics)
         with interruption() as interrupted:
             following = asyncio.create_task(
-                subscribe(runtime.log, sinks, state=state, start=start, content=content, once=once, told=told)
+                subscribe(
+                    runtime.log,
+                    sinks,
+                    state=state,
+                    start=start,
+                    content=content,
+                    once=once,
+                    told=told,
+                    judge=Judge(runtime.log),
+                )
             )
             stopped = asyncio.create_task(interrupted.wait())
             try:
@@ -120,7 +134,10 @@ def _lag(log: Log, metrics: Metrics | None) -> Callable[[float], None]:
 
 
 def _where_to(namespace: str, traces: str | None, metrics: str | None) -> str:
-    parts = [f"traces to {traces}" if traces else "", f"metrics at {metrics}/metrics" if metrics else ""]
+    parts = [
+        f"traces, logs and metrics to {traces}" if traces else "",
+        f"metrics at {metrics}/metrics" if metrics else "",
+    ]
     return f"telemetry of the namespace {namespace}: " + ", ".join(part for part in parts if part)
 
 
