@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from .parts import Part
+from .priorities import Priority
 
 Json = Any
 """Any JSON value as Python builtins. (msgspec has no recursive JSON type that is also fast.)"""
@@ -672,6 +673,8 @@ class Submitted(EventFields, frozen=True, kw_only=True, tag="submitted"):
     """The trigger; null for `PROGRAM`, and for a run that was submitted before there were triggers."""
     start_at: float | None = None
     """The time before which the run does not start (Unix seconds): its first commit parks it."""
+    priority: Priority = "normal"
+    """Whose turn it is among the runs that wait for a worker or a slot; runs below inherit it."""
 
 
 class Claimed(EventFields, frozen=True, kw_only=True, tag="claimed"):
@@ -1177,12 +1180,13 @@ class LateOutcome(EventFields, frozen=True, kw_only=True, tag="late_outcome"):
     cost_usd: str | None = None
 
 
-class LaneEntry(msgspec.Struct, frozen=True, kw_only=True):
+class LaneEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run in a lane's queue, with the fields that its wake-up needs."""
 
     run: str
     agent: str
     revision: int
+    priority: Priority = "normal"
 
 
 class LaneUpdated(EventFields, frozen=True, kw_only=True, tag="lane_updated"):
@@ -1304,15 +1308,20 @@ class SlotWaiter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: float = 0.0
     tool: str = ""
     worker: str = ""
+    priority: Priority = "normal"
 
 
 class SlotsUpdated(EventFields, frozen=True, kw_only=True, tag="slots_updated"):
-    """The holders and waiters of slots, the next waiter first, so that the last commit has the complete state."""
+    """The holders and waiters of slots, the next waiter first, so that the last commit has the complete state.
+
+    `turns` is what each priority is owed, if runs of several wait: it decides whose turn is next.
+    """
 
     type: ClassVar[Literal["slots_updated"]] = "slots_updated"
     name: str
     holders: list[SlotHolder] = []
     waiting: list[SlotWaiter] = []
+    turns: dict[Priority, int] = {}
 
 
 class Occurrence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from .clock import Clock
+from .priorities import Priority
 
 COMMIT_BYTES_MAX = 900 * 1024
 """The largest size of an encoded commit: below the server's default for a message, with room for headers."""
@@ -79,7 +80,7 @@ class Wakeup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `cause` is the lowest revision of the run, `lane_cause` of its lane, `root_cause` of its root, and `slots_cause` of
     the slots named `slots`, that a worker must have read before it decides about the wake-up (W10). `kind`: wake, timer
     (`ref` is the timer id), child (`ref` is the child run), schedule (`run` is the id of a schedule's register, `cause`
-    its revision, `ref` its name).
+    its revision, `ref` its name). Wake-ups of each `priority` are queued apart (W64).
     """
 
     shard: int
@@ -93,6 +94,7 @@ class Wakeup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     slots_cause: int = 0
     slots: str = ""
     ref: str = ""
+    priority: Priority = "normal"
 
 
 class Timer(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,7 +241,11 @@ class Wakeups(Protocol):
         ...
 
     def pull(self, agents: frozenset[str]) -> AbstractAsyncContextManager[Deliveries]:
-        """Yield wake-ups of runs of these agents; many consumers share them. Survives outages."""
+        """Yield wake-ups of runs of these agents; many consumers share them. Survives outages.
+
+        If wake-ups of several priorities wait, each gets its turns (W64); within one, those of a shard come in
+        the order in which they were stored.
+        """
         ...
 
     async def ack(self, token: str) -> None:
@@ -286,6 +292,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
     revision: int = 0
     token: str = ""
+    priority: Priority = "normal"
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -38,6 +38,7 @@ from ..eventlog.events import (
     Usage,
 )
 from ..eventlog.offload import outline_of
+from ..eventlog.priorities import Priority
 from ..eventlog.sealing.keyring import user_in
 from .money import plus_cost
 from .operating.waits import RunWaits, fold_waits
@@ -116,6 +117,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     agent_path: str
     session: str | None = None
     lane: str | None = None
+    priority: Priority = "normal"
     user: str | None = None
     metadata: dict[str, Any] = {}
     status: RunListStatus = "queued"
@@ -277,6 +279,7 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
                 input=SEALED if event.sealed else event.input.strip().partition("\n")[0][:INPUT_MAX],
                 session=event.session,
                 lane=event.lane,
+                priority=event.priority,
                 user=_user(event),
                 metadata=event.metadata,
                 executor=event.executor,

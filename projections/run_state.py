@@ -31,6 +31,7 @@ from ..eventlog.events import (
     WaitStarted,
 )
 from ..eventlog.parts import FilePart, files_of
+from ..eventlog.priorities import Priority
 from .flow_state import FlowState
 from .id_set import IdSet
 from .messages import Message, Place, ReplyItems, chain
@@ -537,6 +538,11 @@ class RunState(msgspec.Struct):  # noqa: PLW1641  # it changes, so it has no has
     def served_as(self) -> str:
         """The agent under which its wake-ups are queued: that of its root, whose driver drives the family."""
         return self.path.partition("/")[0]
+
+    @property
+    def priority(self) -> Priority:
+        """The priority with which it was submitted."""
+        return self.submitted.priority if self.submitted is not None else "normal"
 
     @property
     def status(self) -> str:

@@ -1,16 +1,20 @@
 """Slots, a distributed semaphore: the runs of an agent, or the calls, that may run at once, and those that wait.
 
 The holders and waiters are the content of one event on a log subject of its own. Every function takes the last event
-and returns the next one. Waiters are served in the order in which their runs were submitted.
+and returns the next one. Of several priorities that wait, each gets its turns (W64); within one, waiters are served in
+the order in which their runs were submitted.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from ..eventlog.events import SlotHolder, SlotsUpdated, SlotWaiter
+from ..eventlog.priorities import Priority, Turns
 
 SlotEntry = SlotHolder | SlotWaiter
 WAITING_MAX = 64
@@ -24,9 +28,14 @@ def with_taken(slots: SlotsUpdated, who: SlotWaiter, *, out_of_turn: bool = Fals
     """
     others, waiting = _others(slots, who)
     held = [each for each in slots.holders if _same(each, who)]
-    before = 0 if out_of_turn else sum(_order(each) < _order(who) for each in waiting)
+    line = _in_line([*waiting, who], slots.turns)
+    before = 0 if out_of_turn else line.index(who)
     if not held and who.runs_max - len(others) <= before:
         return None
+    turns = Turns(slots.turns)
+    if not held:
+        turns.take(who.priority, {each.priority for each in line})
+        slots = msgspec.structs.replace(slots, turns=turns.owed)
     holder = SlotHolder(
         run=who.run,
         shard=who.shard,
@@ -46,7 +55,7 @@ def with_waiting(slots: SlotsUpdated, who: SlotWaiter) -> SlotsUpdated | None:
         return None
     since = min([who.since, *(each.since for each in slots.waiting if _same(each, who))])
     who = msgspec.structs.replace(who, since=since)
-    return _with(slots, others, sorted([*waiting, who], key=_order))
+    return _with(slots, others, [*waiting, who])
 
 
 def is_waiting(slots: SlotsUpdated, who: SlotEntry) -> bool:
@@ -86,6 +95,21 @@ def next_in_line(slots: SlotsUpdated) -> list[SlotWaiter]:
     return [each for place, each in enumerate(slots.waiting) if place < each.runs_max - held]
 
 
+def _in_line(waiting: list[SlotWaiter], turns: Mapping[Priority, int]) -> list[SlotWaiter]:
+    """Return the waiters in the order of their turns, if nobody else comes."""
+    lines: dict[Priority, deque[SlotWaiter]] = {}
+    for each in sorted(waiting, key=_order):
+        lines.setdefault(each.priority, deque()).append(each)
+    coming, line = Turns(turns), list[SlotWaiter]()
+    while lines:
+        chosen = coming.next(lines)
+        coming.take(chosen, lines)
+        line.append(lines[chosen].popleft())
+        if not lines[chosen]:
+            del lines[chosen]
+    return line
+
+
 def _order(waiter: SlotWaiter) -> tuple[float, str, str]:
     return waiter.submitted_at, waiter.run, waiter.call
 
@@ -99,4 +123,4 @@ def _others(slots: SlotsUpdated, who: SlotEntry) -> tuple[list[SlotHolder], list
 
 
 def _with(slots: SlotsUpdated, holders: list[Any], waiting: list[Any]) -> SlotsUpdated:
-    return msgspec.structs.replace(slots, holders=holders, waiting=waiting)
+    return msgspec.structs.replace(slots, holders=holders, waiting=_in_line(waiting, slots.turns))

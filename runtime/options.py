@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 from ..eventlog.errors import ConfigError
 from ..eventlog.events import Actor, Trigger
+from ..eventlog.priorities import Priority
 from .agents.config import BudgetsConfig
 from .agents.tables import BudgetsTable, SettingsTable
 from .ports.settings import ModelSettings
@@ -28,6 +29,8 @@ class RunOptions(TypedDict, total=False):
     may only be less than the agent's. A swarm or a loop hands them down to its agents, but for `budgets`.
     `run_id` chooses the run's id. `idempotency_key` names the submission: submitting it again returns the same run.
     `at` is the time at which it starts, an aware datetime: until then it is only stored. Not in a session.
+    `priority` is `urgent`, `normal` (default) or `background`, or a number from 0 to 9 (the most urgent): if runs wait
+    for a worker or a slot, each class gets its turns, 8 : 4 : 1. Runs below inherit it.
     `trigger` says what started the run (default: `Trigger(kind="api")`), with the ids of the request behind it.
     `by` is the one who starts it: a name, or an `Actor`.
     """
@@ -49,6 +52,7 @@ class RunOptions(TypedDict, total=False):
     trigger: Trigger | None
     by: str | Actor
     at: datetime | None
+    priority: Priority | int | None
 
 
 def start_time(at: object, now: float) -> float | None:

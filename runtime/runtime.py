@@ -297,6 +297,7 @@ class Runtime(Generic[DepsT_co]):
             overrides=overrides,
             trigger=with_actor(options.get("trigger"), options.get("by", "")),
             start_at=start_time(options.get("at"), self.log.clock.now()),
+            priority=options.get("priority"),
         )
         self._check_memory(submitted, chosen)
         return await self._submit(submitted, agent, options.get("run_id"), given)

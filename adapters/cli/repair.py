@@ -34,6 +34,7 @@ async def wake_idle_runs(settings: Settings) -> AsyncIterator[str]:
                 root=state.root,
                 run=state.run,
                 cause=state.head.rev,
+                priority=state.priority,
             )
             await log.wakeups.send(wakeup)
             yield state.run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...eventlog.priorities import Priority
 from ...runtime.triggers.event_hooks import EventHook, On, checked_hooks
 from .project_file import project_tables
 from .strict_tables import StrictTable
@@ -17,6 +18,7 @@ class EventHookTable(StrictTable):
     agent: str
     input: str | dict[str, Any] = "${run.output}"
     when: str | None = None
+    priority: Priority | int = "normal"
 
 
 def load_event_hooks() -> list[EventHook]:
@@ -29,7 +31,13 @@ def load_event_hooks() -> list[EventHook]:
             of = (table.of,) if isinstance(table.of, str) else tuple(table.of)
             hooks.append(
                 EventHook(
-                    name=name, on=table.on, of=of, agent=table.agent, input=table.input, when=table.when
+                    name=name,
+                    on=table.on,
+                    of=of,
+                    agent=table.agent,
+                    input=table.input,
+                    when=table.when,
+                    priority=table.priority,
                 )
             )
     checked_hooks(hooks, {hook.name: found.where(hook.name) for hook in hooks})

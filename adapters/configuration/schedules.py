@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from ...eventlog.errors import ConfigError
+from ...eventlog.priorities import Priority
 from ...runtime.triggers.schedule import Missed, Overlap, Schedule, checked
 from .project_file import project_tables, tables_in
 from .strict_tables import StrictTable
@@ -29,6 +30,7 @@ class ScheduleTable(StrictTable):
     jitter_s: float | None = None
     user: str | None = None
     metadata: dict[str, Any] | None = None
+    priority: Priority | int | None = None
 
 
 def load_schedules(path: Path | None = None) -> list[Schedule]:

@@ -11,6 +11,7 @@ import msgspec
 from pydantic import Field
 
 from ...eventlog.errors import ConfigError
+from ...eventlog.priorities import Priority, priority_of
 from ...runtime import Runtime
 from ...runtime.core.templates import Filled, Template
 from ...runtime.executors.installed import executor_factory
@@ -38,6 +39,7 @@ class HookTable(StrictTable):
     input: str | dict[str, Any] | None = None
     session: str | None = None
     executor: str = "durable"
+    priority: Priority | int | None = None
     signal: str | None = None
     run: str | None = None
     data: str | dict[str, Any] | None = None
@@ -53,6 +55,7 @@ class Start(msgspec.Struct, frozen=True):
     input: Filled
     session: Template | None
     executor: str
+    priority: Priority = "normal"
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -113,7 +116,7 @@ def _does(runtime: Runtime, table: HookTable, where: str) -> Start | Send:
     if (table.agent is None) == (table.signal is None):
         raise ConfigError(f"{where}: a hook has either an agent, to start a run, or a signal, to send one")
     if table.signal is not None:
-        _check_unset(table, where, "signal", "input", "session")
+        _check_unset(table, where, "signal", "input", "session", "priority")
         if not SIGNAL_NAME.fullmatch(table.signal):
             raise ConfigError(f"{where}.signal: a signal is named by letters, digits, '.', '_' and '-'")
         if table.run is None:
@@ -124,7 +127,15 @@ def _does(runtime: Runtime, table: HookTable, where: str) -> Start | Send:
     if table.input is None:
         raise ConfigError(f'{where}: an agent needs its input, such as input = "${{body.text}}"')
     session = _template(table.session, f"{where}.session")
-    return start_of(runtime, table.agent or "", table.input, session, table.executor, where, "body")
+    start = start_of(runtime, table.agent or "", table.input, session, table.executor, where, "body")
+    return msgspec.structs.replace(start, priority=_priority(table.priority, where))
+
+
+def _priority(given: Priority | int | None, where: str) -> Priority:
+    try:
+        return priority_of("normal" if given is None else given)
+    except ConfigError as error:
+        raise ConfigError(f"{where}.priority: {error}") from None
 
 
 def start_of(

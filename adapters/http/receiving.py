@@ -88,6 +88,7 @@ class HookRoutes:
                 does.agent,
                 does.input.fill(body),
                 executor=does.executor,
+                priority=does.priority,
                 session=None if does.session is None else does.session.fill(body),
                 idempotency_key=f"hook:{hook.name}:{delivery}" if delivery else None,
                 trigger=trigger,

@@ -5,10 +5,12 @@ Where a test could wait for nothing to happen, it waits for what must happen fir
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from anyio import create_task_group
 
 from ..ports import Log, Wakeup, WakeWrite
+from ..priorities import PRIORITIES
 from .suite import Suite, everything, new_name, run_in, wakeup_for
 
 
@@ -47,6 +49,28 @@ class WakeupsSuite(Suite):
             await log.wakeups.send(wakeup)
         async with log.wakeups.pull(frozenset({agent})) as deliveries:
             assert await self.woken(log, deliveries, 10) == sent
+
+    async def test_of_several_priorities_each_gets_its_turns_in_the_order_of_its_own(
+        self, log: Log, agent: str
+    ) -> None:
+        replace = msgspec.structs.replace
+        sent = [
+            replace(wakeup_for(agent, cause), priority=each)
+            for each in reversed(PRIORITIES)
+            for cause in range(6)
+        ]
+        for wakeup in sent:
+            await log.wakeups.send(wakeup)
+        assert await log.wakeups.waiting(frozenset({agent})) == {agent: len(sent)}
+        async with log.wakeups.pull(frozenset({agent})) as deliveries:
+            taken = await self.woken(log, deliveries, len(sent))
+        for each in PRIORITIES:
+            assert [wakeup.cause for wakeup in taken if wakeup.priority == each] == list(range(6))
+        places = {each: [n for n, w in enumerate(taken) if w.priority == each] for each in PRIORITIES}
+        assert sum(places["urgent"]) < sum(places["normal"]) < sum(places["background"])
+        assert places["background"][0] < places["normal"][-1]
+        await log.wakeups.sweep()
+        assert await log.wakeups.waiting(frozenset({agent})) == {agent: 0}
 
     async def test_a_consumer_that_waits_gets_what_is_sent_later(self, log: Log, agent: str) -> None:
         wakeup = wakeup_for(agent)

@@ -1,8 +1,8 @@
 """The layout of a log in JetStream: the names of streams and subjects, and the streams' configurations.
 
 A shard is one stream, because an atomic batch must be within one: commits (`run.<root>.<run>`, `lane.<id>`, `key.<id>`,
-`breaker.<id>`, `slots.<id>`, `sched.<id>`), wake-ups (`wake.<agent>.<run>`), the schedules of timers
-(`timer.<run>.<id>`) and the wake-ups that they become (`due.<agent>.<run>`), all below `fl.<namespace>.<shard>`.
+`breaker.<id>`, `slots.<id>`, `sched.<id>`), wake-ups (`wake.<queue>.<run>`), the schedules of timers
+(`timer.<run>.<id>`) and the wake-ups that they become (`due.<queue>.<run>`), all below `fl.<namespace>.<shard>`.
 Commits of runs are republished on `live.fl...` for followers. Leases and drafts are in memory streams, artifacts,
 snapshots and wrapped keys in separate file streams.
 """
@@ -14,12 +14,13 @@ from typing import Any
 
 from ..names import SHARDS_MAX, SNAPSHOTS_SUFFIX, check_name, digest_of, parse_subject_token, subject_token
 from ..ports import Family, Lease, RegisterKind, Selector, Shard, Subject, Timer, Wakeup
+from ..priorities import Priority, priority_of
 
 SHARDS_KEY = "foldlog.shards"
 ANY_ROOT = "*"
 """The wildcard for a family."""
-EVERY_AGENT = "*"
-"""The wildcard for an agent."""
+EVERY_QUEUE = "*"
+"""The wildcard for a queue of wake-ups."""
 RESTORING_KEY = "foldlog.restoring"
 """The metadata of a stream that is being restored from a backup: the gate by which alone it takes messages."""
 DRAFT_KEPT_S = 120
@@ -28,6 +29,20 @@ UNHEARD = "the death of a worker is noticed only when its lease expires"
 """The consequence if the server denies a subscription to `died`."""
 
 _S = 1_000_000_000  # JetStream counts durations in nanoseconds
+
+
+def queue_of(agent: str, priority: Priority) -> str:
+    """Return the token of the queue, and the name of the consumer, of an agent's wake-ups of a priority (W64).
+
+    It is the agent's name, or `name=urgent` and `name=background`: no name has an equals sign. Raises `ConfigError`.
+    """
+    name = check_name("the agent", agent)
+    return name if priority == "normal" else f"{name}={priority}"
+
+
+def priority_in(queue: str) -> Priority:
+    """Return the priority of a queue's wake-ups."""
+    return priority_of(queue.partition("=")[2] or "normal")
 
 
 class Layout:
@@ -102,8 +117,8 @@ class Layout:
         return self._of_agent("due", wakeup)
 
     def _of_agent(self, kind: str, wakeup: Wakeup) -> bytes:
-        agent, run = check_name("the agent", wakeup.agent), check_name("the run", wakeup.run)
-        return f"{self.prefix(wakeup.shard)}.{kind}.{agent}.{run}".encode()
+        queue, run = queue_of(wakeup.agent, wakeup.priority), check_name("the run", wakeup.run)
+        return f"{self.prefix(wakeup.shard)}.{kind}.{queue}.{run}".encode()
 
     def timer(self, timer: Timer) -> bytes:
         """Return the subject of a timer's schedule. The timer's id may be any text."""
@@ -119,10 +134,10 @@ class Layout:
         """Return the subject of a shard's seals."""
         return f"artifact.{self.namespace}.seal.{shard:02x}".encode()
 
-    def acknowledged(self, shard: int, agent: str) -> tuple[bytes, bytes]:
-        """Return the subjects of an agent's wake-ups, sent at once and by timers; `EVERY_AGENT` for those of all."""
-        prefix, name = self.prefix(shard), agent if agent == EVERY_AGENT else check_name("the agent", agent)
-        return f"{prefix}.wake.{name}.*".encode(), f"{prefix}.due.{name}.*".encode()
+    def acknowledged(self, shard: int, queue: str) -> tuple[bytes, bytes]:
+        """Return the subjects of a queue's wake-ups, sent at once and by timers; `EVERY_QUEUE` for those of all."""
+        prefix = self.prefix(shard)
+        return f"{prefix}.wake.{queue}.*".encode(), f"{prefix}.due.{queue}.*".encode()
 
     def loss(self, stream: str) -> bytes:
         """Return the subject of the accepted losses of a stream."""
@@ -271,13 +286,13 @@ class Layout:
             "allow_direct": True,
         }
 
-    def consumer_config(self, shard: int, agent: str, ack_wait_s: float) -> dict[str, Any]:
-        """Return the configuration of the shared consumer of an agent's wake-ups in a shard (W16)."""
-        name, prefix = check_name("the agent", agent), self.prefix(shard)
+    def consumer_config(self, shard: int, queue: str, ack_wait_s: float) -> dict[str, Any]:
+        """Return the configuration of the shared consumer of a queue of wake-ups in a shard (W16)."""
+        prefix = self.prefix(shard)
         return {
-            "name": name,
-            "durable_name": name,
-            "filter_subjects": [f"{prefix}.wake.{name}.>", f"{prefix}.due.{name}.>"],
+            "name": queue,
+            "durable_name": queue,
+            "filter_subjects": [f"{prefix}.wake.{queue}.>", f"{prefix}.due.{queue}.>"],
             "deliver_policy": "all",
             "ack_policy": "explicit",
             "ack_wait": int(ack_wait_s * _S),

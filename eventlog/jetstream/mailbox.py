@@ -29,8 +29,11 @@ class Mailbox(Generic[T]):
 
     async def wait(self, timeout_s: float | None = None) -> None:
         """Return when there is an item, at the next `wake`, or after `timeout_s`."""
-        if self.items:
-            return
+        if not self.items:
+            await self.news(timeout_s)
+
+    async def news(self, timeout_s: float | None = None) -> None:
+        """Return when an item is added, at the next `wake`, or after `timeout_s`."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         self._waiters.add(waiter)

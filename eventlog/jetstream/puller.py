@@ -2,6 +2,10 @@
 
 A puller has one pull request at each of its consumers while its reader waits, and withdraws them when it does not: a
 busy worker must not hold wake-ups that an idle one could take.
+
+Of several priorities that wait, each gets its turns (W64). What waits is only known once each consumer has replied, so
+a wake-up whose turn may not be next is held for `SETTLE_S` after the pull requests were sent; while a reader keeps
+taking, the requests at empty consumers stay open, and nothing is held.
 """
 
 from __future__ import annotations
@@ -16,7 +20,9 @@ import msgspec
 
 from ..errors import LogUnavailable
 from ..ports import Delivery
+from ..priorities import Turns
 from . import headers
+from .layout import priority_in
 from .mailbox import Mailbox
 from .messages import read_wakeup
 from .wire import Wire
@@ -25,6 +31,8 @@ PULL_EXPIRES_S = 5.0
 """The lifetime of a pull request at the server, in seconds."""
 PATIENCE_S = 0.05
 """The time, in seconds, for which wake-ups are held while the reader does not take the next one."""
+SETTLE_S = 0.01
+"""The time, in seconds, after which a consumer that has not replied counts as empty."""
 
 _QUESTION = b'{"batch":1,"expires":%d}' % int(PULL_EXPIRES_S * 1e9)
 _LOST_AFTER_S = PULL_EXPIRES_S + 1.0
@@ -39,15 +47,38 @@ _log = logging.getLogger(__name__)
 
 
 class Source:
-    """A consumer, and the time of the loop at which to send it the next pull request."""
+    """A consumer, and the time of the loop at which to send it the next pull request.
 
-    __slots__ = ("agent", "ask_at", "lost", "question", "shard", "stream")
+    `asked_at` is when it was asked without knowing that it was empty.
+    """
 
-    def __init__(self, stream: str, shard: int, agent: str) -> None:
-        self.stream, self.shard, self.agent = stream, shard, agent
-        self.question = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{agent}".encode()
-        self.ask_at = 0.0
-        self.lost = False
+    __slots__ = (
+        "ask_at",
+        "asked_at",
+        "lost",
+        "priority",
+        "question",
+        "queue",
+        "shard",
+        "stream",
+        "was_empty",
+    )
+
+    def __init__(self, stream: str, shard: int, queue: str) -> None:
+        self.stream, self.shard, self.queue = stream, shard, queue
+        self.priority = priority_in(queue)
+        self.question = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{queue}".encode()
+        self.ask_at = self.asked_at = 0.0
+        self.lost = self.was_empty = False
+
+    @property
+    def agent(self) -> str:
+        """The agent whose wake-ups it has."""
+        return self.queue.partition("=")[0]
+
+    def may_reply_soon(self, now: float) -> bool:
+        """Return whether it was asked so lately that it may have a wake-up."""
+        return self.ask_at > now and now - self.asked_at < SETTLE_S
 
 
 class _Inbox:
@@ -70,11 +101,12 @@ class Puller:
         sources_of: Callable[[frozenset[str]], Awaitable[list[Source]]],
     ) -> None:
         self._wire, self._sources, self._remake, self._sources_of = wire, sources, remake, sources_of
-        self._by_name = {(s.stream.encode(), s.agent.encode()): s for s in sources}
+        self._by_name = {(s.stream.encode(), s.queue.encode()): s for s in sources}
         self._deliveries = Mailbox[Delivery]()
         self._inbox: _Inbox | None = None
         self._impatience: asyncio.TimerHandle | None = None
         self._closed = False
+        self._turns = Turns()
         wire.on_down.add(self._broke)
         wire.on_up.add(self._deliveries.wake)
 
@@ -85,22 +117,38 @@ class Puller:
         if self._impatience is not None:
             self._impatience.cancel()
         try:
-            while not self._deliveries.items:
+            self._ask()
+            while (delivery := self._next()) is None:
                 if self._closed:
                     raise StopAsyncIteration
                 if self._wire.closed:
                     raise LogUnavailable("the log was closed")
                 await self._remake_lost()
-                await self._deliveries.wait(self._ask())
-            return self._deliveries.items.popleft()
+                await self._deliveries.news(self._ask())
+            return delivery
         finally:
             self._impatience = asyncio.get_running_loop().call_later(PATIENCE_S, self._take_back)
+
+    def _next(self) -> Delivery | None:
+        """Return the delivery whose turn it is; null if there is none, or one of another class may come first."""
+        items = self._deliveries.items
+        if not items:
+            return None
+        here, now = {each.wakeup.priority for each in items}, asyncio.get_running_loop().time()
+        coming = {source.priority for source in self._sources if source.may_reply_soon(now)}
+        chosen = self._turns.next(here | coming)
+        if chosen not in here:
+            return None
+        self._turns.take(chosen, here)
+        delivery = next(each for each in items if each.wakeup.priority == chosen)
+        items.remove(delivery)
+        return delivery
 
     async def serve(self, agents: frozenset[str]) -> None:
         """Yield the wake-ups of these agents, too. Raises `LogUnavailable`."""
         new = agents - {source.agent for source in self._sources}
         for source in await self._sources_of(new) if new else ():
-            key = source.stream.encode(), source.agent.encode()
+            key = source.stream.encode(), source.queue.encode()
             if key not in self._by_name:  # others may have been added meanwhile
                 self._by_name[key] = source
                 self._sources.append(source)  # at the end: replies name the others by their places
@@ -119,15 +167,20 @@ class Puller:
             await self._wire.barrier()
 
     def _ask(self) -> float:
-        """Send the pull requests that are due; returns the seconds until the next one."""
+        """Send the pull requests that are due, but for priorities that are here; returns the seconds until the next."""
         now = asyncio.get_running_loop().time()
         if not self._wire.is_up:
             return _RETRY_S
+        here = {each.wakeup.priority for each in self._deliveries.items}
         inbox = self._inbox or self._open_inbox()
         for index, source in enumerate(self._sources):
-            if source.ask_at <= now:
+            if source.ask_at <= now and source.priority not in here:
                 source.ask_at = now + _LOST_AFTER_S
+                source.asked_at = source.asked_at if source.was_empty else now
+                source.was_empty = False
                 self._wire.publish(source.question, _QUESTION, reply=b"%b%d" % (inbox.prefix, index))
+        if here:
+            return SETTLE_S
         return min((source.ask_at for source in self._sources), default=now + _LOST_AFTER_S) - now
 
     def _open_inbox(self) -> _Inbox:
@@ -164,7 +217,7 @@ class Puller:
     def _request_ended(self, source: Source, header: bytes) -> None:
         """Handle the end of a pull request without a wake-up."""
         status = headers.status(header)
-        usual = status in {_TIMED_OUT, _NOTHING}
+        usual = source.was_empty = status in {_TIMED_OUT, _NOTHING}
         source.lost = status == _NO_RESPONDERS or "deleted" in headers.description(header).lower()
         source.ask_at = 0.0 if usual else asyncio.get_running_loop().time() + _RETRY_S
         self._deliveries.wake()

@@ -1,4 +1,4 @@
-"""Wake-ups: one durable consumer for each shard and agent, shared by all workers that serve the agent."""
+"""Wake-ups: one durable consumer for each shard, agent and priority, shared by all workers that serve the agent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import msgspec
 
 from ..errors import AppendUnsure
 from ..ports import Deliveries, Wakeup, WakeWrite
+from ..priorities import PRIORITIES
 from .events import JetStreamEvents
-from .layout import EVERY_AGENT, Layout
+from .layout import EVERY_QUEUE, Layout, queue_of
 from .puller import Puller, Source
 from .removals import places_of, remove
 from .streams import subjects_on
@@ -54,32 +55,33 @@ class JetStreamWakeups:
             await puller.aclose()
 
     async def _sources(self, agents: frozenset[str]) -> list[Source]:
-        keys = [(shard, agent) for shard in range(self._events.shards) for agent in sorted(agents)]
+        queues = [queue for agent in sorted(agents) for queue in _queues(agent)]
+        keys = [(shard, queue) for shard in range(self._events.shards) for queue in queues]
         await self._make_consumers(keys)
-        return [Source(self._layout.shard(shard), shard, agent) for shard, agent in keys]
+        return [Source(self._layout.shard(shard), shard, queue) for shard, queue in keys]
 
     async def _make_consumers(self, keys: Sequence[tuple[int, str]]) -> None:
         """Create consumers, with limited concurrency so that the server replies to each in time, and one retry."""
         places, made = asyncio.Semaphore(CONSUMERS_AT_ONCE), 0
 
-        async def make(shard: int, agent: str) -> None:
+        async def make(shard: int, queue: str) -> None:
             nonlocal made
             async with places:
                 try:
-                    await self._make_consumer(shard, agent)
+                    await self._make_consumer(shard, queue)
                 except Unanswered:
-                    await self._make_consumer(shard, agent)
+                    await self._make_consumer(shard, queue)
             made += 1
             if made % _TOLD_EVERY == 0 or made == len(keys) > _TOLD_EVERY:
                 _log.info("%d of %d consumers of wake-ups are ready", made, len(keys))
 
-        await asyncio.gather(*(make(shard, agent) for shard, agent in keys))
+        await asyncio.gather(*(make(shard, queue) for shard, queue in keys))
 
-    async def _make_consumer(self, shard: int, agent: str) -> None:
+    async def _make_consumer(self, shard: int, queue: str) -> None:
         """Create the consumer, or change its `ack_wait`; the last process that does wins."""
         stream = self._layout.shard(shard)
-        body = {"stream_name": stream, "config": self._layout.consumer_config(shard, agent, self._ack_wait_s)}
-        await self._wire.api(f"CONSUMER.CREATE.{stream}.{agent}", body, Done)
+        body = {"stream_name": stream, "config": self._layout.consumer_config(shard, queue, self._ack_wait_s)}
+        await self._wire.api(f"CONSUMER.CREATE.{stream}.{queue}", body, Done)
 
     async def ack(self, token: str) -> None:
         """Acknowledge a delivery. Raises `LogUnavailable`, `ValueError` for an invalid token.
@@ -106,13 +108,14 @@ class JetStreamWakeups:
         found = dict.fromkeys(agents, 0)
         for shard in range(self._events.shards):
             for agent in agents:
-                found[agent] += await self._undelivered(shard, agent)
+                for queue in _queues(agent):
+                    found[agent] += await self._undelivered(shard, queue)
         return found
 
-    async def _undelivered(self, shard: int, agent: str) -> int:
+    async def _undelivered(self, shard: int, queue: str) -> int:
         stream = self._layout.shard(shard)
         try:
-            consumer = await self._wire.api(f"CONSUMER.INFO.{stream}.{agent}", None, _Consumer)
+            consumer = await self._wire.api(f"CONSUMER.INFO.{stream}.{queue}", None, _Consumer)
         except Refused as refused:
             if refused.err_code != _NO_CONSUMER:
                 raise
@@ -120,7 +123,7 @@ class JetStreamWakeups:
             return consumer.num_pending
         counts = [
             await subjects_on(self._wire, stream, subject)
-            for subject in self._layout.acknowledged(shard, agent)
+            for subject in self._layout.acknowledged(shard, queue)
         ]
         return sum(number for count in counts for number in count.values())
 
@@ -132,11 +135,11 @@ class JetStreamWakeups:
         swept = 0
         for shard in range(self._events.shards):
             stream = self._layout.shard(shard)
-            for agent in await self._woken(shard):
-                floor = await self._floor(stream, agent)
+            for queue in await self._woken(shard):
+                floor = await self._floor(stream, queue)
                 places = {
                     subject: await places_of(self._wire, stream, subject, floor + 1)
-                    for subject in self._layout.acknowledged(shard, agent)
+                    for subject in self._layout.acknowledged(shard, queue)
                 }
                 swept += await remove(self._wire, self._layout, stream, places)
             mark = self._layout.mark(shard)
@@ -144,17 +147,17 @@ class JetStreamWakeups:
         return swept
 
     async def _woken(self, shard: int) -> list[str]:
-        """Return the agents that have wake-ups in a shard."""
+        """Return the queues that have wake-ups in a shard."""
         found: dict[str, None] = {}
-        for subject in self._layout.acknowledged(shard, EVERY_AGENT):
+        for subject in self._layout.acknowledged(shard, EVERY_QUEUE):
             for name in await subjects_on(self._wire, self._layout.shard(shard), subject):
                 found[name.split(".")[-2]] = None
         return list(found)
 
-    async def _floor(self, stream: str, agent: str) -> int:
-        """Return the position up to which all wake-ups of an agent are acknowledged; 0 without a consumer."""
+    async def _floor(self, stream: str, queue: str) -> int:
+        """Return the position up to which all wake-ups of a queue are acknowledged; 0 without a consumer."""
         try:
-            consumer = await self._wire.api(f"CONSUMER.INFO.{stream}.{agent}", None, _Consumer)
+            consumer = await self._wire.api(f"CONSUMER.INFO.{stream}.{queue}", None, _Consumer)
         except Refused as refused:
             if refused.err_code == _NO_CONSUMER:
                 return 0
@@ -173,6 +176,11 @@ class _Floor(msgspec.Struct, frozen=True):
 class _Consumer(msgspec.Struct, frozen=True):
     ack_floor: _Floor = _Floor()
     num_pending: int = 0
+
+
+def _queues(agent: str) -> list[str]:
+    """Return the queues of an agent. Raises `ConfigError` for an invalid name."""
+    return [queue_of(agent, priority) for priority in PRIORITIES]
 
 
 def _subject(token: str) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 from ..clock import Clock
 from ..ports import Deliveries, Delivery, Timer, Wakeup
+from ..priorities import Priority, Turns
 from .positions import Positions
 from .waiting import Signal, Takes, checkpoint
 
@@ -80,7 +81,7 @@ class MemoryWakeups:
         """Return the next wake-up for a consumer."""
         while True:
             self._fire_timers()
-            message = self._next_ready(taker.agents, taker)
+            message = self._next_ready(taker)
             if message is not None:
                 return self._hand_out(message, taker)
             delay_s = self._until_next(taker.agents, taker)
@@ -100,10 +101,18 @@ class MemoryWakeups:
             del self._timers[key]
             self.put(timer.wakeup)
 
-    def _next_ready(self, agents: frozenset[str], taker: object) -> _Message | None:
+    def _next_ready(self, taker: _Pulled) -> _Message | None:
+        """Return the first that is ready of the class whose turn it is."""
         now = self._clock.monotonic()
-        ready = (m for m in self._messages.values() if m.ready_for(taker) <= now and m.wakeup.agent in agents)
-        return next(ready, None)
+        first: dict[Priority, _Message] = {}
+        for message in self._messages.values():
+            if message.ready_for(taker) <= now and message.wakeup.agent in taker.agents:
+                first.setdefault(message.wakeup.priority, message)
+        if not first:
+            return None
+        chosen = taker.turns.next(first)
+        taker.turns.take(chosen, first)
+        return first[chosen]
 
     def _hand_out(self, message: _Message, taker: object) -> Delivery:
         message.attempts += 1
@@ -162,7 +171,7 @@ class _Pulled(Takes[Delivery]):
 
     def __init__(self, wakeups: MemoryWakeups, agents: frozenset[str]) -> None:
         super().__init__(self._delivery)
-        self._wakeups, self.agents = wakeups, agents
+        self._wakeups, self.agents, self.turns = wakeups, agents, Turns()
 
     async def _delivery(self) -> Delivery:
         return await self._wakeups.take(self)

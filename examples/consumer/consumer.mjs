@@ -351,6 +351,7 @@ export function evolveRow(row, commit) {
     forked_at: null,
     trigger: null,
     lane: null,
+    priority: "normal",
     shard: commit.shard,
     kind: "",
     agent: commit.path.split("/").at(-1),
@@ -381,7 +382,7 @@ function applyToRow(row, event) {
     case "submitted":
       Object.assign(row, { kind: event.kind, session: event.session ?? null, executor: event.executor ?? "local" });
       row.parent = event.parent?.run ?? null;
-      Object.assign(row, { trigger: event.trigger ?? null, lane: event.lane ?? null });
+      Object.assign(row, { trigger: event.trigger ?? null, lane: event.lane ?? null, priority: event.priority ?? "normal" });
       Object.assign(row, { forked_from: event.fork?.run ?? null, forked_at: event.fork?.revision ?? null });
       row.metadata = event.metadata ?? {};
       row.user = event.parent || event.fork ? null : (event.user ?? event.metadata?.memory?.scope?.user_id ?? null);

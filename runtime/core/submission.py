@@ -25,6 +25,7 @@ from ...eventlog.events import (
 from ...eventlog.names import check_name
 from ...eventlog.parts import Part, TextPart, files_of
 from ...eventlog.ports import COMMIT_BYTES_MAX
+from ...eventlog.priorities import Priority, priority_of
 from ...projections.messages import canonical_json, parse_messages, sha256_hex
 from ..ports.json_values import as_stored
 from ..ports.runnable import Runnable
@@ -57,6 +58,7 @@ def submitted_event(  # noqa: PLR0913 - its parts
     overrides: Mapping[str, Any] = MappingProxyType({}),
     trigger: Trigger | None = None,
     start_at: float | None = None,
+    priority: Priority | int | None = None,
 ) -> Submitted:
     """Return the event that opens a run, with `parts`, `policy` and `overrides` as in `Submitted`.
 
@@ -114,6 +116,7 @@ def submitted_event(  # noqa: PLR0913 - its parts
         rules=RULES_NOW,
         trigger=trigger,
         start_at=start_at,
+        priority="normal" if priority is None else priority_of(priority),
     )
 
 

@@ -441,6 +441,7 @@ def _submission(above: Submitted | None, start: Beginning, options: ChildOptions
         policy=policy,
         overrides=start.overrides,
         trigger=handed_down(above),
+        priority=above.priority if above is not None else None,
     )
 
 

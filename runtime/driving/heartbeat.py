@@ -125,6 +125,7 @@ class LeaseKeeper:
             worker=self._host.worker,
             revision=driver.state.head.rev,
             token=beating.token,
+            priority=driver.state.priority,
         )
 
     def _send(self, request: Callable[[], Awaitable[None]]) -> None:

@@ -47,6 +47,7 @@ class DurableExecutor:
                 root=subject.root,
                 run=subject.id,
                 cause=len(turn.events),
+                priority=submitted.priority,
             )
             lane = submitted.lane
             if submitted.start_at is not None:  # its timer takes the place of the wake-up
@@ -80,7 +81,7 @@ class DurableExecutor:
         return stored
 
     async def _join(self, lane: str, wakeup: Wakeup) -> list[Write]:
-        entry = LaneEntry(run=wakeup.run, agent=wakeup.agent, revision=wakeup.cause)
+        entry = LaneEntry(run=wakeup.run, agent=wakeup.agent, revision=wakeup.cause, priority=wakeup.priority)
         write, at_head, revision = await join_lane(self._host.log, lane, entry)
         if not at_head:
             return [write]

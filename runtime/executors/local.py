@@ -70,7 +70,12 @@ class LocalExecutor:
             extra: list[Write] = []
             at_head, revision = True, 0
             if submitted.lane is not None:
-                entry = LaneEntry(run=subject.id, agent=journal.state.agent, revision=len(turn.events))
+                entry = LaneEntry(
+                    run=subject.id,
+                    agent=journal.state.agent,
+                    revision=len(turn.events),
+                    priority=submitted.priority,
+                )
                 write, at_head, revision = await join_lane(self._host.log, submitted.lane, entry)
                 extra.append(write)
             later = submitted.start_at is not None

@@ -56,6 +56,7 @@ class WorkerStarter:
             idempotency_key=wish.key,
             policy=await host.policy_of(agent),
             trigger=wish.trigger,
+            priority=wish.priority,
         )
         submitted = msgspec.structs.replace(submitted, lane=wish.lane)
         return await submit_once(host, DurableExecutor(host), submitted, agent)

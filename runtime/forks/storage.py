@@ -69,6 +69,7 @@ async def store(
         root=subject.root,
         run=subject.id,
         cause=len(opening[subject.id].turn.events),
+        priority=state.priority,
     )
     watch = TimerWrite(Timer(id=WATCH, due_at=log.clock.now() + lease_s, wakeup=wakeup))
     for _ in range(DECISIONS_MAX):

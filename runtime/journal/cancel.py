@@ -168,6 +168,7 @@ def parent_wakeup(parent: Journal, child: str) -> list[Write]:
                 kind="child",
                 ref=child,
                 cause=state.head.rev,
+                priority=state.priority,
             )
         )
     ]

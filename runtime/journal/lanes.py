@@ -117,6 +117,7 @@ def _wakeup_of(entry: LaneEntry, shard: int, lane_revision: int) -> Wakeup:
         run=entry.run,
         cause=entry.revision,
         lane_cause=lane_revision,
+        priority=entry.priority,
     )
 
 

@@ -11,5 +11,12 @@ async def redeliver(log: Log, lease: Lease) -> None:
         await log.wakeups.nak(lease.token)
         return
     await log.wakeups.send(
-        Wakeup(shard=lease.shard, agent=lease.agent, root=lease.root, run=lease.run, cause=lease.revision)
+        Wakeup(
+            shard=lease.shard,
+            agent=lease.agent,
+            root=lease.root,
+            run=lease.run,
+            cause=lease.revision,
+            priority=lease.priority,
+        )
     )

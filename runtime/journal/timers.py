@@ -25,6 +25,7 @@ def wakeup_for(journal: Journal, **changes: object) -> Wakeup:
         "root": state.root,
         "run": state.run,
         "cause": state.head.rev,
+        "priority": state.priority,
     }
     return Wakeup(**{**fields, **changes})  # type: ignore[arg-type] # the fields of Wakeup
 

@@ -154,6 +154,7 @@ async def submission_of(
         idempotency_key=key_of_rollback(plan.run, plan.number),
         policy=await policy(table),
         trigger=_trigger(plan.submitted, plan.run, actor),
+        priority=plan.submitted.priority,
     )
     return submitted, table
 

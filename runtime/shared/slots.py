@@ -329,6 +329,7 @@ class Slots:
             since=self._log.clock.now(),
             tool=call.name if call is not None else "",
             worker=self._host.worker if self._shared else "",
+            priority=state.priority,
         )
 
     async def _without(self, who: SlotEntry, revision: int) -> None:
@@ -410,4 +411,5 @@ def _wakeup(waiter: SlotWaiter, slots: str, revision: int) -> Wakeup:
         cause=waiter.revision,
         slots_cause=revision,
         slots=slots,
+        priority=waiter.priority,
     )

@@ -30,12 +30,14 @@ from ...eventlog.errors import (
 from ...eventlog.events import HookAdvanced, Status, Trigger, is_terminal
 from ...eventlog.names import check_name, hook_subject, run_subject
 from ...eventlog.ports import Log, Shard, Stored, Subject
+from ...eventlog.priorities import Priority
 from ...projections.run_state import RunState
 from ..core.templates import Filled, Missing
 from ..journal.journal import Journal
 from ..journal.outages import OUTAGE_POLL_S, STALE_READ_S
 from ..journal.register import read_register, register_write
 from ..ports.conditions import Condition, ConditionFailed
+from .schedule import check_priority
 from .starting import Start, Starter
 
 logger = logging.getLogger("foldlog.hooks")
@@ -59,7 +61,7 @@ class EventHook(msgspec.Struct, frozen=True, kw_only=True):
     """Starts a run of `agent` when a root run of one of the agents `of` ends as `on` says, and `when` is met.
 
     `when` is a condition over `run`, with `id`, `agent`, `status`, `error_type`, `output`, `user`, `session` and
-    `metadata`; `input` is a template over the same, such as `${run.output}`.
+    `metadata`; `input` is a template over the same, such as `${run.output}`. `priority` is that of its runs.
     """
 
     name: str
@@ -68,6 +70,7 @@ class EventHook(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     input: str | dict[str, Any] = "${run.output}"
     when: str | None = None
+    priority: Priority | int = "normal"
 
 
 class _Ready(msgspec.Struct, frozen=True):
@@ -90,6 +93,7 @@ def checked_hooks(hooks: Sequence[EventHook], where: Mapping[str, str] | None = 
             raise ConfigError(
                 f"{place}: of must name the agents whose runs end: a hook on all would start itself"
             )
+        check_priority(hook.priority, place)
         when = None if hook.when is None else Condition(hook.when, f"{place}.when", ["run"])
         ready.append(_Ready(hook, Filled(hook.input, f"{place}.input", "run"), when))
     for hook in hooks:
@@ -191,6 +195,7 @@ class HookFollower:
                 key=f"hook:{hook.name}:{state.run}",
                 trigger=trigger,
                 user=run["user"],
+                priority=hook.priority,
             )
         except (ConditionFailed, Missing) as error:
             logger.error("hook %s: run %s starts nothing: %s", hook.name, state.run, error)  # noqa: TRY400 - no bug

@@ -164,4 +164,5 @@ def _wish(spec: Schedule, last: Occurrence | None, wanted: WantedTime, now: floa
         lane=f"schedule:{spec.name}" if spec.overlap == "queue" else None,
         user=spec.user,
         metadata=spec.metadata,
+        priority=spec.priority,
     )

@@ -12,6 +12,7 @@ import msgspec
 
 from ...eventlog.errors import ConfigError
 from ...eventlog.names import check_name
+from ...eventlog.priorities import Priority, priority_of
 from ..core.templates import Filled
 from ..ports.json_values import as_json
 from ..ports.runnable import is_runnable
@@ -40,7 +41,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, rename={"from_":
     `overlap`: if the last run is still open at the next time, skip the time, queue the run behind it, cancel that run,
     or allow both. `missed`: of the times that passed while no worker ran, start the last one, none, or all (at most
     100); none that is older than `catchup_s`. `jitter_s`: each run starts up to so many seconds later, by an amount
-    that depends only on the name and the time.
+    that depends only on the name and the time. `priority` is that of its runs, as for `start`.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, rename={"from_":
     jitter_s: float = 0.0
     user: str | None = None
     metadata: dict[str, Any] = {}
+    priority: Priority | int = "normal"
 
     @property
     def agent_name(self) -> str:
@@ -113,10 +115,19 @@ def checked(schedule: Schedule) -> Schedule:
             f'{where}: overlap = "skip" contradicts missed = "all": runs that are started together overlap; '
             'choose overlap = "queue"'
         )
+    check_priority(given.priority, where)
     Filled(given.input, f"{where}: input", INPUT_NAMES)
     if given.calendar.after(0.0) is None:
         raise ConfigError(f"{where}: {given.cron!r} never comes")
     return given
+
+
+def check_priority(given: Priority | int, where: str) -> None:
+    """Raise `ConfigError`, with the place, for what is no priority."""
+    try:
+        priority_of(given)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def _typed(schedule: Schedule, where: str) -> Schedule:

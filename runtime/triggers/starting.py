@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ...eventlog.events import Trigger
+from ...eventlog.priorities import Priority
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +20,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     lane: str | None = None
     user: str | None = None
     metadata: dict[str, Any] = {}
+    priority: Priority | int = "normal"
 
 
 class Starter(Protocol):

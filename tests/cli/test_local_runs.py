@@ -375,3 +375,13 @@ def test_a_resume_token_is_shown_once_and_is_read_from_standard_input_or_the_env
     assert "decided" not in project.run("approvals", "token", "revoke", approval).out
     shown = project.run("runs", "show", row["run_id"], "--json", "--detailed")
     assert token.rpartition(".")[2] not in shown.out + shown.err
+
+
+def test_a_run_has_the_priority_of_its_option_and_a_wrong_one_starts_nothing(project: Project) -> None:
+    project.run("run", "project_agents:helper", "x", "--run-id", "soon", "--priority", "9")
+    assert project.run("runs", "show", "soon", "--json").document["priority"] == "urgent"
+    assert "on the local executor, urgent" in project.run("runs", "show", "soon").out
+    refused = project.run("run", "project_agents:helper", "x", "--run-id", "never", "--priority", "high")
+    assert refused.code == 2
+    assert "a priority is urgent, normal, background, or a number from 0 to 9" in refused.error
+    assert [row["run_id"] for row in project.run("runs", "list", "--json").document] == ["soon"]

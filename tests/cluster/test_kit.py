@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.jetstream import JetStreamLog
-from foldlog.eventlog.jetstream.layout import Layout
+from foldlog.eventlog.jetstream.layout import Layout, queue_of
+from foldlog.eventlog.priorities import PRIORITIES
 from foldlog.runtime import Agent, Registry, Runtime, Worker
 from foldlog.runtime.driving.host import Host
 
@@ -96,11 +97,14 @@ def test_the_chart_renders_to_valid_objects_and_refuses_wrong_values(rendered: d
     scaled = found["ScaledObject/shop-workers"]["spec"]
     layout = Layout("default")
     assert {(each["metadata"]["stream"], each["metadata"]["consumer"]) for each in scaled["triggers"]} == {
-        (layout.shard(shard), agent) for shard in range(2) for agent in ("cashier", "clerk")
+        (layout.shard(shard), queue_of(agent, priority))
+        for shard in range(2)
+        for agent in ("cashier", "clerk")
+        for priority in PRIORITIES
     }
     names = [each["name"] for each in scaled["triggers"]]
     assert scaled["advanced"]["scalingModifiers"]["formula"] == " + ".join(names)
-    assert len(set(names)) == 4
+    assert len(set(names)) == 12
     assert ["error" in each for each in bad] == [True, True, True]
     assert "keda.agents is empty" in bad[1]["error"]
 
@@ -129,7 +133,7 @@ def test_each_unit_gives_its_process_more_time_than_it_drains_for() -> None:
 
 
 def demand(server: EphemeralServer, namespace: str, agent: str) -> int:
-    """What KEDA's scaler `nats-jetstream` reads, over all shards: pending and unacknowledged of the consumer."""
+    """What KEDA's scaler `nats-jetstream` reads, over all shards: pending and unacknowledged of the consumers."""
     page = f"{server.monitor_url}/jsz?acc=$G&consumers=true&config=true"
     with closing(urllib.request.urlopen(page, timeout=30)) as answer:
         accounts = json.load(answer)["account_details"]
@@ -140,7 +144,7 @@ def demand(server: EphemeralServer, namespace: str, agent: str) -> int:
         for stream in streams
         if stream["name"] in {layout.shard(shard) for shard in range(4)}
         for consumer in stream.get("consumer_detail") or []
-        if consumer["name"] == agent
+        if consumer["name"] in {queue_of(agent, priority) for priority in PRIORITIES}
     )
 
 

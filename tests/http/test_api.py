@@ -43,6 +43,20 @@ async def test_a_run_that_is_started_here_is_listed_and_shown_with_its_events() 
         assert (await client.get("/runs/counts")).json()["completed"] == 1
 
 
+async def test_a_run_is_started_with_its_priority_and_a_wrong_one_is_named() -> None:
+    async with api(MemoryLog()) as served, served.client("operator") as client:
+        asked = {"agent": "triager", "input": "Help"}
+        started = await client.post("/runs", json={**asked, "priority": 8})
+        run = served.runtime.get_run(started.json()["run_id"])
+        await run.result(timeout_s=30)
+        assert (await client.get(f"/runs/{run.run_id}")).json()["row"]["priority"] == "urgent"
+        for wrong in (10, -1):
+            refused = await client.post("/runs", json={**asked, "priority": wrong})
+            assert refused.status_code == 422
+            assert "a priority is urgent, normal, background" in refused.text
+        assert (await client.post("/runs", json={**asked, "priority": "high"})).status_code == 422
+
+
 async def test_the_events_of_a_run_are_those_of_its_log_whatever_the_pages() -> None:
     async with api(MemoryLog()) as served, served.client("viewer") as client:
         run_id = await _finished(served.runtime)

@@ -236,6 +236,7 @@ async def test_templates_fill_the_input_and_the_session() -> None:
     hooks["github"] |= {
         "input": {"title": "${body.issue.title}", "labels": ["${body.issue.labels[1].name}"], "n": 1},
         "session": "${body.repository.full_name}/${body.issue.number}",
+        "priority": "background",
     }
     content = {
         "issue": {"title": "a", "number": 7, "labels": [{}, {"name": "bug"}]},
@@ -247,7 +248,7 @@ async def test_templates_fill_the_input_and_the_session() -> None:
         state = await runtime.get_run(answer.json["run_id"]).state()
         assert state.submitted is not None
         assert json.loads(state.submitted.input) == {"title": "a", "labels": ["bug"], "n": 1}
-        assert state.submitted.session == "o/r/7"
+        assert (state.submitted.session, state.priority) == ("o/r/7", "background")
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -263,6 +264,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a path of another root": ({"input": "${env.HOME}"}, "must begin with 'body'"),
     "an expression": ({"input": "${body.a + 1}"}, "is not a path"),
     "an open path": ({"input": "${body.a"}, "without its }"),
+    "a wrong priority": ({"priority": 10}, "priority: a priority is urgent"),
+    "a signal with a priority": (
+        {"agent": None, "input": None, "signal": "paid", "run": "${body.r}", "priority": 1},
+        "has no 'priority'",
+    ),
     "a wrong rate": ({"rate": "10"}, "a rate is a number"),
     "an unknown executor": ({"executor": "locl"}, "executor"),
     "a table of another scheme": ({"hmac": {"header": "X-Signature"}}, 'only verify = "hmac"'),

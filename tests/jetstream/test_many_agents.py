@@ -37,4 +37,4 @@ async def test_the_consumers_of_many_agents_are_made_a_few_at_a_time_and_those_w
         async with log.wakeups.pull(AGENTS) as deliveries, asyncio.timeout(60):
             assert (await anext(deliveries)).wakeup == wakeup
     assert most == CONSUMERS_AT_ONCE
-    assert "100 of 100 consumers of wake-ups are ready" in caplog.text
+    assert "300 of 300 consumers of wake-ups are ready" in caplog.text

@@ -150,7 +150,9 @@ class Place:
             await self.add_worker(f"worker-{number}", lease_s=lease_s)
         return self.runtime
 
-    async def add_worker(self, name: str, lease_s: float = 5.0, park_after_s: float = 5.0) -> Worker:
+    async def add_worker(
+        self, name: str, lease_s: float = 5.0, park_after_s: float = 5.0, concurrency: int = 100
+    ) -> Worker:
         """Start one more worker in this process."""
         host = Host(
             log=self.log,
@@ -160,7 +162,7 @@ class Place:
             snapshot_events=SNAPSHOT_EVENTS,
             limits=self.limits,
         )
-        worker = Worker(host, grace_s=10.0, park_after_s=park_after_s)
+        worker = Worker(host, concurrency=concurrency, grace_s=10.0, park_after_s=park_after_s)
         task = asyncio.create_task(worker.serve())
         self.workers.append((worker, task))
         self._stack.push_async_callback(self._end, worker, task)

@@ -371,3 +371,14 @@ async def test_a_backfill_needs_aware_times_in_the_past_and_not_too_many(
     ):
         with pytest.raises(ConfigError, match=told):
             await served.schedules.backfill("s", start, end)
+
+
+async def test_the_runs_of_a_schedule_have_its_priority(served: Served) -> None:
+    daily = Schedule(name="daily", agent="briefer", every="1d", priority=0)
+    await served.schedules.apply(daily)
+    await served.schedules.trigger("daily")
+    row = await served.until("daily", lambda row: row.last is not None)
+    assert row.last is not None
+    assert (await served.runtime.get_run(row.last.run).state()).priority == "background"
+    with pytest.raises(ConfigError, match="schedule 'daily': a priority is urgent"):
+        await served.schedules.apply(Schedule(name="daily", agent="briefer", every="1d", priority=10))

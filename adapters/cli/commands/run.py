@@ -54,6 +54,13 @@ def run(  # noqa: PLR0913 - the options
         str | None,
         typer.Option(metavar="NAME", help="Lane of the session: runs of one lane go one after the other."),
     ] = None,
+    priority: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CLASS",
+            help="urgent, normal (the default) or background, or a number from 0 to 9 (the most urgent).",
+        ),
+    ] = None,
     user: Annotated[str | None, typer.Option(metavar="ID", help="User for whom the run acts.")] = None,
     metadata: Annotated[
         list[str] | None,
@@ -117,6 +124,7 @@ def run(  # noqa: PLR0913 - the options
         "executor": executor,
         "session": session,
         "lane": lane,
+        "priority": int(priority) if priority is not None and priority.isdecimal() else priority,
         "user": user,
         "metadata": metadata_option("--metadata", metadata or ()),
         "messages": messages_option("--messages", messages),

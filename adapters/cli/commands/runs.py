@@ -461,6 +461,7 @@ def _document(state: RunState, rows: list[Row]) -> dict[str, Any]:
         "reason": _reason(state),
         "executor": submitted.executor if submitted is not None else "",
         "session": submitted.session if submitted is not None else None,
+        "priority": state.priority,
         "user": submitted.user if submitted is not None else None,
         "metadata": submitted.metadata if submitted is not None else {},
         "trigger": msgspec.to_builtins(submitted.trigger or PROGRAM) if submitted is not None else None,
@@ -528,7 +529,8 @@ def _head(state: RunState, family: FamilyTotals) -> Iterator[tuple[str, str, str
 
     submitted = state.submitted
     if submitted is not None:
-        yield "agent", f"{state.path} on the {submitted.executor} executor", ""
+        priority = f", {state.priority}" if state.priority != "normal" else ""
+        yield "agent", f"{state.path} on the {submitted.executor} executor{priority}", ""
         yield "input", one_line(submitted.input), ""
     if submitted is not None and (submitted.trigger is not None or submitted.parent is None):
         yield "trigger", one_line(trigger_words(submitted.trigger or PROGRAM)), ""

@@ -10,6 +10,7 @@ from ....eventlog.commits import Chain, as_read
 from ....eventlog.errors import ConfigError, NotRegistered
 from ....eventlog.events import ENGINE, Event, Trigger
 from ....eventlog.names import check_name, digest_of
+from ....eventlog.priorities import Priority
 from ....projections.family_totals import FamilyTotals
 from ....projections.operating.why import Why
 from ....projections.pending import Pending
@@ -115,6 +116,7 @@ class StartRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     executor: str | None = None
     session: str | None = None
     lane: str | None = None
+    priority: Priority | int | None = None
     user: str | None = None
     metadata: dict[str, Any] | None = None
     messages: list[dict[str, Any]] = []
@@ -270,6 +272,7 @@ async def start_run(call: Call[Nothing, StartRun]) -> Answered:
         executor=asked.executor or call.door.options.executor,
         session=asked.session,
         lane=asked.lane,
+        priority=asked.priority,
         user=asked.user,
         metadata=asked.metadata,
         messages=asked.messages,
