@@ -248,10 +248,25 @@ def _takeover(row: RunRow, event: Claimed, at: float) -> Takeover:
     return Takeover(worker=row.worker, by=event.worker, at=at, silent_s=max(0.0, at - row.updated_at))
 
 
+def usual_row(row: RunRow) -> RunRow:
+    """Return a row of the same run of which nothing is known: what a tombstone leaves out is as it is here."""
+    return RunRow(
+        run_id=row.run_id,
+        root_id=row.root_id,
+        job_id=row.run_id,
+        shard=row.shard,
+        agent=row.agent,
+        agent_path=row.agent_path,
+        submitted_at=row.submitted_at,
+        updated_at=row.updated_at,
+    )
+
+
 def tombstone_row(row: RunRow, event: Buried, recorded: Recorded) -> RunRow:
     """Return the row that a tombstone holds, or what is left of the row without texts if it holds none."""
-    with contextlib.suppress(msgspec.ValidationError):
-        row = msgspec.convert({**msgspec.to_builtins(row), **event.row}, RunRow)
+    if event.row:
+        with contextlib.suppress(msgspec.ValidationError):
+            row = msgspec.convert({**msgspec.to_builtins(usual_row(row)), **event.row}, RunRow)
     return msgspec.structs.replace(
         row,
         input="",

@@ -16,6 +16,11 @@ class MemoryKeys:
         self._values: dict[str, tuple[int, bytes]] = {}
         self._last = 0
 
+    @property
+    def stored(self) -> dict[str, bytes]:
+        """The values by their names."""
+        return {name: data for name, (_position, data) in self._values.items()}
+
     async def in_use(self) -> bool:
         """Return whether there is, or was, any."""
         return bool(self._values)

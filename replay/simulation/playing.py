@@ -78,8 +78,8 @@ def forms(world: World) -> dict[str, Canonical]:
     found: dict[str, Canonical] = {}
     for root in world.roots():
         trace = trace_of(world.family(root))
-        submitted: Any = trace.events[0]
-        found[f"{submitted.agent_path}: {submitted.input}"] = canonical(trace)
+        submitted: Any = world.events_of(root)[0]
+        found[f"{trace.events[0].agent_path}: {submitted.input}"] = canonical(trace)
     return found
 
 

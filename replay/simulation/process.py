@@ -17,6 +17,7 @@ from ...eventlog.faults import Delay, Fault, FaultyLog, Plan, plan_of
 from ...eventlog.memory import MemoryLog
 from ...eventlog.parts import TextPart
 from ...eventlog.ports import CommitWrite, EventLog, Log, RegisterKind, Selector, Stored, Subject, Write
+from ...eventlog.sealing import KeyWrapper, SealedLog
 from ...runtime import EventHook, Registry, RunHandle, Runtime, Worker
 from ...runtime.driving.host import Host
 from ...runtime.ports.files import Content, parts_of
@@ -67,6 +68,11 @@ class Surroundings(Protocol):
     @property
     def snapshot_events(self) -> int:
         """The number of events between two snapshots."""
+        ...
+
+    @property
+    def seal(self) -> KeyWrapper | None:
+        """What wraps the keys under which all processes seal what they store; null: nothing is sealed."""
         ...
 
     @property
@@ -193,6 +199,7 @@ class Process:
         self.frozen_behind: Injected | None = None
         self.patience_s = 0.0
         self.handle = _ProcessLog(self, world.log, self._plan)
+        self.log: Log = self.handle if world.seal is None else SealedLog(self.handle, world.seal)
         self.silent = False
         """If true, its death is not announced; other workers have to wait until its lease expires."""
         self.dead = asyncio.Event()
@@ -276,7 +283,7 @@ class Process:
     def host(self) -> Host:
         """A new host of this process."""
         return Host(
-            log=self.handle,
+            log=self.log,
             registry=self.world.registry(self.name),
             worker=self.name,
             lease_s=LEASE_S,
@@ -287,7 +294,7 @@ class Process:
     def runtime(self) -> Runtime:
         """Return a new runtime of this process."""
         host = self.host
-        return Runtime(self.handle, host.registry, host)
+        return Runtime(self.log, host.registry, host)
 
     def serve(self) -> None:
         """Serve as a worker of the agents that exist when its task first runs."""

@@ -17,6 +17,7 @@ reason, `docs/maintainers/contract.md` the R rules.
 - P11: no two unsafe calls with the same slot are started at once.
 - P12: a call that a postcondition reports as done is done.
 - P13: a worker that claims a run has its tools.
+- W58, W59: nothing is stored in clear where content is sealed, and an erased key does not come back.
 - W56: a run that a restore holds does nothing until a person lets it go on.
 - P14: a call reported as failed without a postcondition or a decision is not done.
 - W39, W40: a time of a schedule starts one run, and none is passed over; W38: its times keep coming.
@@ -82,6 +83,7 @@ from ..ordering.monitor import check_trace
 from ..traces.trace import trace_of
 from .burying import UNREADABLE
 from .flows import UNNOTICED
+from .sealing import unsealed
 from .timed import decisions, local_times, times_between
 from .undoing import rolled_back
 from .world import CallerReply, World
@@ -145,6 +147,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
     found += _keys(world)
     found += _burials(world, ended=ended)
     found += _once(world)
+    found += unsealed(world)
     found += _misfits(world)
     found += _schedules(world, ended=ended)
     found += rolled_back(world, ended=ended)

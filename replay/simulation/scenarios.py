@@ -66,6 +66,7 @@ from .cast import (
 from .flows import at_once, in_a_table, in_branches, in_races, in_sequence, under_way
 from .programs import at_random
 from .restoring import restore
+from .sealing import forget, seal
 from .timed import begin_in, change_clocks, change_watch, keep_watch
 from .undoing import undoable
 from .world import ANSWER_S, Job, World
@@ -561,6 +562,23 @@ def buried(world: World) -> list[Job]:
     eraser = an_agent(world, "eraser", calls(("erase", {})), says("erased"), extra=[erase])
     first = {"session": "talk", "idempotency_key": "k"}
     return [Job(agent, "question", first), Job(eraser, "erase it", {"session": "talk"})]
+
+
+@scenario(compared=False)
+def sealed(world: World) -> list[Job]:
+    """A user's key is erased by two people while a run of the user is under way, and another is submitted."""
+    seal(world)
+    replies = (
+        calls(("look", {"at": "hush"})),
+        calls(("save", {"what": "hush"})),
+        says("hush, done"),
+    )
+    agent = an_agent(world, "sealed", *replies)
+    forgetful = an_agent(world, "forgetful", calls(("forget", {})), says("hush"), extra=[forget])
+    return [
+        Job(agent, "hush", {"user": "ada"}),
+        Job(forgetful, "hush now", {"user": "bob"}, at_once=True),
+    ]
 
 
 @scenario(compared=False)

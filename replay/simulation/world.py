@@ -30,6 +30,7 @@ from ...eventlog.faults import Fault
 from ...eventlog.memory import MemoryLog
 from ...eventlog.memory.snapshots import MemorySnapshots
 from ...eventlog.ports import Shard, Stored
+from ...eventlog.sealing import KeyWrapper, SealedLog
 from ...projections.messages import Message
 from ...runtime import Agent, EventHook, Registry, Runtime
 from ...runtime.driving.host import Host
@@ -159,6 +160,10 @@ class World:
         self.processes: dict[str, Process] = {}
         self.outcome: Literal["retry", "succeeded"] = "retry"
         """The operators' outcome for calls of unknown outcome."""
+        self.seal: KeyWrapper | None = None
+        """What wraps the keys under which all processes seal what they store; null: nothing is sealed."""
+        self.opened: Callable[[Commit], Commit] = lambda commit: commit
+        """Returns a commit with its content."""
         self.limits: dict[str, int] = {}
         """The limits that all processes obey."""
         self.decide: Callable[[str, ApprovalRequested], Decision] = lambda _run, _asked: Decision()
@@ -244,7 +249,8 @@ class World:
     def people(self) -> Runtime:
         """Return a runtime in a process without faults."""
         registry = self.registry()
-        return Runtime(self.log, registry, Host(log=self.log, registry=registry, worker="people"))
+        log = self.log if self.seal is None else SealedLog(self.log, self.seal)
+        return Runtime(log, registry, Host(log=log, registry=registry, worker="people"))
 
     def person(self) -> Process:
         """Create a caller's process, which sends one command."""
@@ -408,7 +414,7 @@ class World:
     def commits(self) -> list[tuple[Stored, Commit]]:
         """Return every commit of every subject, in log order, not verified."""
         stored = self.log.events.stored
-        self._decoded += [(each, decode(each.data)) for each in stored[len(self._decoded) :]]
+        self._decoded += [(each, self.opened(decode(each.data))) for each in stored[len(self._decoded) :]]
         return self._decoded
 
     def events_of(self, run: str) -> list[StoredEvent]:

@@ -15,12 +15,12 @@ from ...eventlog.names import key_subject, shard_in
 from ...eventlog.offload import references
 from ...eventlog.ports import Family, Log, Subject
 from ...projections.family_totals import family_totals
-from ...projections.run_list import RunList, RunRow
+from ...projections.run_list import RunList, RunRow, usual_row
 from ..journal.keys import key_of
 
 _TEXTS = (
     *("input", "metadata", "error", "reason", "waiting_for"),
-    *("worker", "driven", "revision", "digest", "position"),
+    *("worker", "driven", "waits", "revision", "digest", "position"),
 )
 """The fields of a row that a tombstone does not keep: texts, and what says where the run's commits were."""
 
@@ -57,11 +57,17 @@ class FamilyFacts(msgspec.Struct, kw_only=True):
 
     @property
     def row(self) -> dict[str, Any]:
-        """The row of the root without texts, with the totals of the family."""
+        """The fields of the root's row that say something, without texts, with the totals of the family."""
         own, totals = self.rows[self.root.id], family_totals(self.rows.values())[self.root.id]
         row = msgspec.structs.replace(own, steps=totals.steps, usage=totals.usage, cost_usd=totals.cost_usd)
         kept: dict[str, Any] = msgspec.to_builtins(row)
-        return {name: value for name, value in kept.items() if name not in _TEXTS}
+        usual: dict[str, Any] = msgspec.to_builtins(usual_row(own))
+        needed = ("agent", "agent_path", "submitted_at", "updated_at")
+        return {
+            name: value
+            for name, value in kept.items()
+            if name not in _TEXTS and (name in needed or value != usual[name])
+        }
 
     def key(self, shards: int) -> Subject | None:
         """Return the subject of the root's idempotency key, if it has one."""

@@ -1,21 +1,23 @@
-"""A runbook, carried out: the fault happens, and the page's own commands must say what the page shows."""
+"""Runbooks, carried out: the fault happens, and the page's own commands must say what the page shows."""
 
 import asyncio
 import contextlib
 import fnmatch
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from foldlog.eventlog.jetstream import JetStreamLog
-from foldlog.runtime import Agent, Registry, Runtime
+from foldlog.runtime import Agent, Registry, Runtime, tool
 
 from tests.cluster.nodes import ROOT, Cluster, foldlog, until
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 PAGES = ROOT / "docs" / "runbooks"
 
 
@@ -33,6 +35,10 @@ class Page:
         """Repeat the commands of the next block until they say what it shows."""
         await self._says(self._blocks[self._done])
         self._done += 1
+
+    async def again(self) -> None:
+        """Do the block before once more."""
+        await self._says(self._blocks[self._done - 1])
 
     @property
     def is_done(self) -> bool:
@@ -61,7 +67,6 @@ class Page:
             text=True,
             env={**environment, "NATS_URL": self._cluster.url},
             check=False,
-            timeout=120,
         )
         assert "Traceback" not in done.stderr
         said = [" ".join(line.split()) for line in (done.stdout + done.stderr).splitlines()]
@@ -71,22 +76,47 @@ class Page:
         )
 
 
-async def run_in(cluster: Cluster, text: str) -> None:
+class Held:
+    """A tool that waits until it is let go, so that what happens meanwhile happens during a run."""
+
+    def __init__(self) -> None:
+        self.entered, self.let_go = asyncio.Event(), asyncio.Event()
+
+    @property
+    def tool(self) -> Any:
+        @tool(effect="pure", timeout_s=None)
+        async def wait() -> str:
+            """Wait."""
+            self.entered.set()
+            await self.let_go.wait()
+            return "waited"
+
+        return wait
+
+
+@contextlib.asynccontextmanager
+async def helped(cluster: Cluster, held: Held) -> AsyncIterator[tuple[Runtime, Agent]]:
+    """Open a runtime on all servers, with an agent that waits once."""
     script = cluster.nodes[1].directory / "script.json"
-    script.write_text('{"turns": [{"text": "done"}]}')
-    agent = Agent("helper", model=f"scripted:{script}")
+    script.write_text(
+        '{"turns": [{"tool_calls": [{"id": "1", "name": "wait", "arguments": {}}]}, {"text": "done"}]}'
+    )
+    agent = Agent("helper", model=f"scripted:{script}", tools=[held.tool])
     async with (
         JetStreamLog.open(cluster.url, connect_timeout_s=60, request_timeout_s=30) as log,
         Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime,
     ):
-        await (await runtime.start(agent, text)).result()
+        yield runtime, agent
 
 
 @contextlib.asynccontextmanager
 async def in_use(directory: Path) -> AsyncIterator[Cluster]:
     """Three servers with a run."""
     async with Cluster(directory) as cluster:
-        await run_in(cluster, "hello")
+        held = Held()
+        held.let_go.set()
+        async with helped(cluster, held) as (runtime, agent):
+            await runtime.run(agent, "hello")
         await cluster.settled()
         yield cluster
 
@@ -104,4 +134,49 @@ async def test_a_lost_server_is_named_and_comes_back(cluster: Cluster) -> None:
     node.start()
     await cluster.settled()
     await page.next()
+    assert page.is_done
+
+
+async def test_a_run_waits_for_a_lost_quorum_and_goes_on_by_itself(cluster: Cluster) -> None:
+    page, held = Page("lost-quorum", cluster), Held()
+    async with helped(cluster, held) as (runtime, agent):
+        running = asyncio.create_task(runtime.run(agent, "through a lost quorum"))
+        await held.entered.wait()
+        for node in cluster.nodes[1:]:
+            node.kill()
+        held.let_go.set()
+        await page.next()
+        assert not running.done()
+        cluster.nodes[1].start()
+        assert (await running).output == "done"
+        cluster.nodes[2].start()
+        await cluster.settled()
+        await page.next()
+    assert page.is_done
+
+
+async def test_an_empty_server_with_the_old_name_gets_everything(cluster: Cluster) -> None:
+    page, node = Page("replace-node", cluster), cluster.nodes[2]
+    node.kill()
+    shutil.rmtree(node.store)
+    node.start()
+    await cluster.settled()
+    await page.next()
+    await page.next()
+    assert page.is_done
+
+
+async def test_servers_are_restarted_one_after_the_other_under_a_run(cluster: Cluster) -> None:
+    page, held = Page("upgrade", cluster), Held()
+    await page.next()
+    async with helped(cluster, held) as (runtime, agent):
+        running = asyncio.create_task(runtime.run(agent, "through an upgrade"))
+        await held.entered.wait()
+        for number, node in enumerate(cluster.nodes):
+            await node.terminate()
+            node.start()
+            await cluster.settled()
+            await (page.again() if number else page.next())
+        held.let_go.set()
+        assert (await running).output == "done"
     assert page.is_done

@@ -18,9 +18,11 @@ from foldlog.eventlog import CommitWrite, Delivery, Log, Write
 from foldlog.eventlog.commits import decode
 from foldlog.eventlog.events import HookAdvanced
 from foldlog.eventlog.jetstream import JetStreamLog
+from foldlog.eventlog.sealing import sealed_log
 from foldlog.runtime import EventHook, Runtime, Worker
 from foldlog.runtime.driving.host import Host
 from foldlog.runtime.journal.snapshots import snapshot_setting
+from foldlog.runtime.opening import seal_setting
 
 from tests.processes import workshop
 
@@ -104,7 +106,7 @@ async def work(order: dict[str, Any]) -> None:
     async with opened(order) as log:
         registry = workshop.serving(order["serves"])
         host = Host(
-            log=lethal(log),
+            log=await sealed_log(lethal(log), seal_setting()),
             registry=registry,
             worker=order["name"],
             lease_s=lease_s,

@@ -234,7 +234,7 @@ async def undisturbed(agent: Agent[Any], text: str = "question") -> Trace:
     async with Runtime.open(log=log, registry=workshop.registry) as runtime:
         run = await runtime.start(agent, text)
         await run.result(timeout_s=PATIENCE_S)
-        return await load_trace(log, run.run_id)
+        return await load_trace(runtime.log, run.run_id)
 
 
 async def observed(run: RunHandle[Any], **options: Any) -> list[Event]:

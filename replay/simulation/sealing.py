@@ -1,0 +1,144 @@
+"""The parties around a key that is erased: people who erase it or rotate all keys, and a caller with another run.
+
+Each does its work in one process after another until one of them is answered, so that any may die anywhere. Nobody
+looks whether a run of the owner is open: that is what makes runs that cannot be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import msgspec
+
+from ...eventlog.commits import Commit, decode
+from ...eventlog.errors import FoldlogError
+from ...eventlog.events import Event, Submitted
+from ...eventlog.sealing import HeldKeys, SealedLog
+from ...eventlog.sealing.cipher import Cipher
+from ...eventlog.sealing.content import put_back
+from ...eventlog.sealing.keyring import decoded, name_of
+from ...runtime.tools.context import ToolContext
+from ...runtime.tools.decorator import tool
+from .process import Process
+from .world import ANSWER_S, WORLD, World
+
+SECRET, OWNER = "hush", "user:ada"
+"""The word that all content has, and the owner of the key that is erased."""
+_WRAPPING, _NEXT = b"w" * 32, b"n" * 32
+ROTATIONS = 6
+
+
+class KnownKeys(HeldKeys):
+    """Wrapping keys that remember what they wrapped, so that the properties can be checked on content."""
+
+    def __init__(self) -> None:
+        super().__init__((_WRAPPING, _NEXT), "the simulation")
+        self._plain: dict[str, list[bytes]] = {}
+
+    async def wrap(self, key: bytes, owner: str) -> bytes:
+        """Return the wrapped key."""
+        self._plain.setdefault(name_of(owner), []).append(key)
+        return await super().wrap(key, owner)
+
+    def opened(self, commit: Commit) -> Commit:
+        """Return the commit with its content."""
+        return msgspec.structs.replace(
+            commit, events=tuple(self._opened(event, commit.root) for event in commit.events)
+        )
+
+    def _opened(self, event: Event, root: str) -> Event:
+        if event.sealed is None:
+            return event
+        for key in self._plain[event.sealed.key.partition(".")[0]]:
+            with contextlib.suppress(ValueError):
+                cipher = Cipher(event.sealed.key, key)
+                return put_back(event, cipher.open(base64.b64decode(event.sealed.data), root))
+        raise AssertionError(f"nobody has made the key {event.sealed.key}")
+
+
+def seal(world: World) -> None:
+    """Have all processes seal what they store."""
+    keys = KnownKeys()
+    world.seal, world.opened = keys, keys.opened
+
+
+@tool(effect="idempotent")
+async def forget(ctx: ToolContext) -> str:
+    """Have the key of another user erased by two people, while the keys are rotated and the user is back."""
+    world = WORLD.get()
+    ctx.progress(1, 2)
+    parties = {
+        world.say_once(f"eraser {number}", lambda: _until_done(world, _erase)) for number in range(2)
+    } | {
+        world.say_once("rotation", lambda: _until_done(world, _rotate)),
+        world.say_once("caller", lambda: _until_done(world, _come_back)),
+    }
+    await asyncio.wait(parties)
+    return f"{SECRET}, it is forgotten"
+
+
+async def _until_done(world: World, do: Callable[[Process], Coroutine[Any, Any, None]]) -> None:
+    while True:
+        person = world.person()
+        with contextlib.suppress(FoldlogError):
+            await person.does(do(person))
+            if not person.dead.is_set():
+                return
+        await world.clock.sleep(ANSWER_S / 4)
+
+
+async def _erase(person: Process) -> None:
+    await _sealed(person).ring.erase(OWNER, "eve", "asked")
+
+
+async def _rotate(person: Process) -> None:
+    """Rotate forth and back, so that it meets the erasure."""
+    for number in range(ROTATIONS):
+        wrapping = (_NEXT, _WRAPPING) if number % 2 == 0 else (_WRAPPING, _NEXT)
+        await SealedLog(person.handle, HeldKeys(wrapping, "the simulation")).ring.rotate()
+
+
+async def _come_back(person: Process) -> None:
+    """Start another run of the owner, under the key of now or the next one."""
+    world = WORLD.get()
+    agent = next(each for each in world.agents if each.name == "sealed")
+    first = next(event for event in world.events_of(world.roots()[0]) if isinstance(event, Submitted))
+    await person.runtime().start(
+        agent, f"{SECRET} again", user="ada", idempotency_key="again", executor=first.executor
+    )
+
+
+def _sealed(person: Process) -> SealedLog:
+    log = person.log
+    assert isinstance(log, SealedLog)  # noqa: S101 - the scenario has wrapping keys
+    return log
+
+
+def unsealed(world: World) -> Iterator[str]:
+    """Check W58 and W59: no content is stored in clear, a family has one key, and an erased one is not there."""
+    if world.seal is None:
+        return
+    kept = [
+        *(each.data for each in world.log.events.stored),
+        *world.snapshots.stored,
+    ]
+    if any(SECRET.encode() in data for data in kept):
+        yield "W58 content is stored in clear"
+    keys: dict[str, set[str]] = {}
+    for each in world.log.events.stored:
+        commit = decode(each.data)
+        keys.setdefault(commit.root, set()).update(
+            e.sealed.key for e in commit.events if e.sealed is not None
+        )
+    for root, several in keys.items():
+        if len(several) > 1:
+            yield f"W59 the family of {root} is sealed under {', '.join(sorted(several))}"
+    for name, data in world.log.keys.stored.items():
+        record = decoded(name, data)
+        numbers = [each.number for each in record.erased]
+        if len(set(numbers)) < len(numbers) or (record.key is not None and record.key.number in numbers):
+            yield f"W59 an erased key of {record.owner} is back"
