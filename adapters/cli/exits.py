@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -23,6 +24,8 @@ from .output.escaping import clean
 OK, NO, USAGE, NO_CONNECTION, TIMED_OUT, PAUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 4, 5, 130, 143
 DEBUG = "FOLDLOG_DEBUG"
 _WORKER = "AnyIO worker thread"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The errors of a disk, or a quota, that is full."""
 _IDLE_S = 0.2
 """The time an idle thread may take to end."""
 
@@ -39,6 +42,9 @@ def report(error: BaseException) -> int:
         case BrokenPipeError():
             _silence_stdout()
             return NO
+        case OSError() if error.errno in _FULL:
+            _silence_stdout()
+            say_error(f"{error.filename or 'the output'} cannot be written: {error.strerror}")
         case RunFailed():
             say_error(f"{error.error_type}: {error.message}")
         case FoldlogError() | TimeoutError():

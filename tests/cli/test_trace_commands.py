@@ -238,3 +238,9 @@ def test_what_cannot_be_meant_is_a_usage_error_without_a_traceback(
     done = alone.run(*args)
     assert done.code == 2
     assert "Traceback" not in done.err
+
+
+def test_a_full_disk_is_told_in_one_line(project: Project):
+    project.run("run", "project_agents:helper", "question")
+    full = project.run("events", "export", "--all", "--output", "/dev/full")
+    assert (full.code, full.error) == (1, "error: the output cannot be written: No space left on device")
