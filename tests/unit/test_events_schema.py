@@ -93,7 +93,7 @@ def problems(document: Any, name: str = "commit") -> list[str]:
 
 
 @pytest.mark.parametrize("kind", STORED, ids=lambda kind: kind.__name__)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_whatever_can_be_stored_is_valid_and_reads_back_equal(kind: type[Event], data: st.DataObject) -> None:
     event = data.draw(structs_of(kind))
