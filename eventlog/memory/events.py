@@ -191,4 +191,6 @@ def _selectors_of(subject: Subject) -> tuple[Selector, ...]:
 
 
 def _index_behind(commits: list[Stored], after: int) -> int:
+    if not commits or commits[-1].position <= after:
+        return len(commits)
     return bisect_right(commits, after, key=lambda stored: stored.position)

@@ -95,6 +95,11 @@ class Policy(msgspec.Struct, frozen=True):
         """Return whether any rule has a condition."""
         return any(rule.when for rule in (*self.rules, *self.shared))
 
+    @property
+    def ruling_on_all(self) -> PolicyRuling | None:
+        """The ruling on every call, if there are no rules that would have to look at it."""
+        return None if self.rules or self.shared else _DEFAULTS[self.default]
+
 
 def joined(own: Mapping[str, Any], shared: Mapping[str, Any]) -> Policy:
     """Return the policy of a run: the stored one of its agent, and that of its namespace; the stricter default."""
@@ -113,9 +118,8 @@ _DEFAULTS: Final = {action: PolicyRuling(action=action, why="the policy's defaul
 
 def ruling_on(policy: Policy, call: Call) -> PolicyRuling:
     """Return the policy's ruling on a call. Raises `ConfigError` if it needs a condition, and the extra is missing."""
-    default = _DEFAULTS[policy.default]
-    if not policy.rules and not policy.shared:
-        return default
+    if policy.ruling_on_all is not None:
+        return policy.ruling_on_all
     applying, failed = list[PolicyRuling](), list[str]()
     for name, rule in _numbered(policy):
         if not rule.matches(call):
@@ -126,7 +130,7 @@ def ruling_on(policy: Policy, call: Call) -> PolicyRuling:
         if met:
             said = f"{name} ({rule}{'; ' if problem else ''}{_failing(problem)})"
             applying.append(PolicyRuling(action=rule.action, why=said))
-    found = max(applying, key=lambda ruling: STRENGTH.index(ruling.action), default=default)
+    found = max(applying, key=lambda ruling: STRENGTH.index(ruling.action), default=_DEFAULTS[policy.default])
     return msgspec.structs.replace(found, failed=failed) if failed else found
 
 

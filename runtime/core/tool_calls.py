@@ -217,7 +217,9 @@ def ruling_of(state: RunState, rules: Rules, call: CallState) -> PolicyRuling:
     """Return the policy's ruling on a call of the run."""
     if call.policy is not None:
         return call.policy
-    return ruling_on(rules.policy, policy_call(state, call.name, call.arguments, call.count))
+    return rules.policy.ruling_on_all or ruling_on(
+        rules.policy, policy_call(state, call.name, call.arguments, call.count)
+    )
 
 
 def _bytes_of(event: ToolCall) -> int:
@@ -336,15 +338,13 @@ def action_on(state: RunState, rules: Rules, call: CallState, ruling: PolicyRuli
     """Return what is done with a call, by the ruling on it, `hitl_tools`, and the calls approved for good."""
     if ruling.action == "deny":
         return "deny"
-    if _is_always_approved(state, rules, call):
+    if (state.always or rules.policy.always) and _is_always_approved(state, rules, call):
         return "allow"
     return "require_approval" if call.name in rules.hitl_tools else ruling.action
 
 
 def _is_always_approved(state: RunState, rules: Rules, call: CallState) -> bool:
     """Return whether an operator approved exactly this call for good. What a fork asks for is asked again."""
-    if not state.always and not rules.policy.always:
-        return False
     key = recording_key(call.name, call.arguments)
     return key in state.always.values() or key in {
         recording_key(each.tool, each.arguments) for each in rules.policy.always

@@ -133,7 +133,9 @@ class Journal:
     def rules(self) -> Rules:
         """The rules of the run, read from its configuration on first use."""
         submitted = self.state.submitted
-        return self._rules if submitted is None else self.rules_for(submitted)
+        if submitted is None or submitted is self._rules_from:  # asked for all the time
+            return self._rules
+        return self.rules_for(submitted)
 
     def rules_for(self, submitted: Submitted) -> Rules:
         """Return the rules of a run submitted like this."""
