@@ -58,6 +58,8 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True, tag="pause", tag_field="t
 class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field="type", omit_defaults=True):
     """The answer to the approval `ordinal` of `kind` about `call` (`step.index`, as in `1.0`; empty for a budget).
 
+    In a workflow `call` is the place of the call, or of the question, such as `send/pay#0`.
+
     With `call="*"` it is the answer to every approval of the kind, in every run, that has none of its own. `timed_out`
     makes the approval expire. `outcome` and `result` are those of a call that a dead worker had started (kind
     `unverifiable`), or that was made by hand. `always` approves the same call for good.
@@ -77,6 +79,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field=
 
 class WaitEnd(msgspec.Struct, frozen=True, kw_only=True, tag="wait", tag_field="type", omit_defaults=True):
     """The end of the wait `wait` (`signal-paid-0`) of `call` (`step.index`): by a signal, or by its timeout.
+
+    Of a wait of a workflow itself both are its place, such as `paid#0`; one that the inputs do not have, and a sleep,
+    takes its time.
 
     A callback (`callback-scan-0`) is answered with `data`. The signal is sent once the wait is open, whenever it was
     sent in the run that the input is taken from.
@@ -203,7 +208,9 @@ def _input(family: FamilyPlaces, events: list[Event], index: int, event: Event) 
         case ApprovalResolved():
             where = family.approval(event.run_id, event.approval_id)
             return [] if where is None or where.kind == "unverifiable" else [_answer(where, event)]
-        case WaitEnded(outcome="received" | "timed_out"):
+        case WaitEnded(outcome="received" | "timed_out" | "elapsed") if (
+            event.place or event.outcome != "elapsed"
+        ):
             return [
                 WaitEnd(
                     run=family.place_of(event.run_id),
@@ -211,7 +218,7 @@ def _input(family: FamilyPlaces, events: list[Event], index: int, event: Event) 
                     wait=event.wait_id,
                     data=event.data,
                     key=event.key,
-                    timed_out=event.outcome == "timed_out",
+                    timed_out=event.outcome != "received",
                 )
             ]
         case _:
@@ -290,14 +297,18 @@ class FamilyPlaces:
         same = [
             e
             for e in requests
-            if (e.tool_call_id, e.step, e.kind) == (asked.tool_call_id, asked.step, asked.kind)
+            if (e.tool_call_id, e.place, e.step, e.kind)
+            == (asked.tool_call_id, asked.place, asked.step, asked.kind)
         ]
         return ApprovalPlace(self.place_of(run_id), self.call(asked), asked.kind, same.index(asked))
 
     def call(self, asked: Event) -> str:
-        """Return the place of the call that an event belongs to, as `1.0`; empty for none."""
+        """Return the place of the call that an event belongs to, as `1.0`; empty for none.
+
+        What a workflow asks for itself has its place in the code, such as `paid#0`.
+        """
         if asked.tool_call_id is None:
-            return ""
+            return str(getattr(asked, "place", ""))
         labels = [
             item.call_label
             for item in self._placed

@@ -338,7 +338,7 @@ class _Check:
         ]
         traces = {played.executor: played.trace for played in self._plays}
         rollbacks: dict[str, Trace] = {}
-        if rolls_back:
+        if rolls_back and all(played.over for played in self._plays):
             pairings += await self._undo(traces, given, rollbacks)
         return ParityReport(
             pairings=tuple(pairings),

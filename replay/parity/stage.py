@@ -395,21 +395,27 @@ class _Stage:
         return not state.over and state.approvals[asked.approval_id].pending
 
     async def _end_wait(self, wait: WaitStarted) -> None:
-        """End a wait as the inputs say; a sleep is over at once."""
+        """End a wait as the inputs say.
+
+        The sleep of a call is over at once. A workflow's own wait is left to the clock if the inputs do not have it,
+        since it may be one that loses a race.
+        """
+        place, label = await self._place(wait.run_id), FamilyPlaces(self._events).call(wait)
+        found = [item for item in self._inputs if isinstance(item, WaitEnd)]
+        given = next(
+            (each for each in found if (each.run, each.call, each.wait) == (place, label, wait.wait_id)), None
+        )
+        if given is None and wait.place:
+            return
         run = self._runtime.get_run(wait.run_id)
-        state = await run.state()
-        call = state.calls.get(wait.tool_call_id or "")
+        state = await self._with_token(wait) if wait.kind == "callback" else await run.state()
+        call = state.calls.get(wait.tool_call_id or wait.place)
         if state.over or call is None or call.open_wait is None or call.open_wait.wait_id != wait.wait_id:
             return  # a signal was there already, or it is part of the history of a fork
         timer_id = timer_of(state, call, call.open_wait)
         if wait.kind == "sleep":
             await self._fire(wait.run_id, timer_id)
             return
-        place, label = await self._place(wait.run_id), FamilyPlaces(self._events).call(wait)
-        found = [item for item in self._inputs if isinstance(item, WaitEnd)]
-        given = next(
-            (each for each in found if (each.run, each.call, each.wait) == (place, label, wait.wait_id)), None
-        )
         if given is None and self._case.end is not None and self._case.end.is_open(wait.run_id):
             return
         if given is None:
@@ -425,6 +431,17 @@ class _Stage:
         else:
             with contextlib.suppress(RunFinished):
                 await run.signal(wait.name, given.data, key=given.key)
+
+    async def _with_token(self, wait: WaitStarted) -> RunState:
+        """Return the state once the callback has a token; a workflow makes it after the wait has begun."""
+        journal = Journal(self._log, await find_run(self._log, wait.run_id), wait_for_log=True)
+        await journal.load()
+
+        def has_token(state: RunState) -> bool:
+            call = state.calls.get(wait.tool_call_id or wait.place)
+            return state.over or call is None or call.open_wait is None or wait.wait_id in call.callbacks
+
+        return await journal.follow_until(has_token)
 
     async def _resolve(self, asked: ApprovalRequested, answer: Answer) -> None:
         decision = answer.decision

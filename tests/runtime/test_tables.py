@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
-from foldlog.eventlog import CallRules, ConfigError, OperationSkipped, RunFailed, ToolCall
-from foldlog.replay import canonical, check_trace, load_trace
-from foldlog.runtime import Agent, Registry, Runtime, ToolFailed, WorkflowRun, WorkflowTable, tool, workflow
+from foldlog.eventlog import (
+    CallRules,
+    ConfigError,
+    OperationFailed,
+    OperationSkipped,
+    OutputMade,
+    RunFailed,
+    ToolCall,
+)
+from foldlog.replay import Answer, canonical, check_parity, check_trace, compare, load_trace
+from foldlog.replay.parity.inputs import WaitEnd
+from foldlog.runtime import (
+    Agent,
+    Registry,
+    Retryable,
+    Runtime,
+    ToolContext,
+    ToolFailed,
+    WorkflowRun,
+    WorkflowTable,
+    tool,
+    workflow,
+)
 
 from tests.runtime.conftest import Place, says
 
@@ -127,6 +148,119 @@ async def test_a_table_and_the_function_that_says_the_same_have_equal_traces(scr
         boundary.key for boundary in forms[1].boundaries
     ]
     assert forms[0].digest == forms[1].digest
+
+
+ATTEMPTS: dict[str, int] = {}
+
+
+@tool(effect="idempotent")
+async def stubborn(what: str, context: ToolContext) -> str:
+    """Work at the third attempt."""
+    ATTEMPTS[context.idempotency_key] = ATTEMPTS.get(context.idempotency_key, 0) + 1
+    if ATTEMPTS[context.idempotency_key] < 3:
+        raise Retryable("not yet", after_s=0.01)
+    return f"{what} at last"
+
+
+@tool(effect="pure")
+async def endless() -> None:
+    """Take longer than any step may."""
+    await asyncio.Event().wait()
+
+
+@tool(effect="unsafe")
+async def refund(order: str) -> str:
+    """Give money back."""
+    return f"refunded {order}"
+
+
+@tool(effect="unsafe", compensate=lambda args, _result: refund(order=args["order"]))
+async def charge(order: str) -> dict[str, Any]:
+    """Charge a card."""
+    return {"eur": 3}
+
+
+PARTS = [find_order, stubborn, endless, charge, refund]
+EUR = [{"json_path": {"path": "$.eur", "equals": 3}}]
+
+
+async def test_with_every_rule_of_a_step_both_are_equal_on_both_executors_and_so_are_their_rollbacks() -> (
+    None
+):
+    """A postcondition, attempts, a timeout, an approval and a compensation; a question, a wait and a sleep."""
+    writer = Agent("writer")
+    steps = [
+        FIND,
+        {"id": "text", "agent": "writer", "input": "About ${find.result.id}"},
+        {"id": "slow", "tool": "endless", "timeout_s": 0.05, "on_error": "continue", "needs": ["text"]},
+        {
+            "id": "again",
+            "tool": "stubborn",
+            "arguments": {"what": "${text.result}"},
+            "retry": {"attempts": 3},
+            "needs": ["slow"],
+        },
+        {"id": "asked", "ask": "Charge ${find.result.id}?", "approval": "required", "needs": ["again"]},
+        {"id": "paid", "wait": "paid", "timeout_s": 3600, "needs": ["asked"]},
+        {"id": "slept", "sleep": {"days": 1}, "needs": ["paid"]},
+        {
+            "id": "sent",
+            "tool": "charge",
+            "arguments": {"order": "${find.result.id}"},
+            "approval": "required",
+            "postcondition": EUR,
+            "timeout_s": 60,
+            "needs": ["slept"],
+        },
+    ]
+    output = "${sent.result.eur} ${again.result}, ${slow.error}"
+    as_table = WorkflowTable.from_config(
+        {"kind": "workflow", "name": "settle", "steps": steps, "output": output},
+        Registry(tools=PARTS, agents=[writer]),
+    )
+
+    @workflow(tools=PARTS)
+    async def settle(run: WorkflowRun, order: str) -> str:
+        found = await run.step("find").call(find_order, order_id=order)
+        text = await run.step("text").agent(writer, f"About {found['id']}")
+        try:
+            error = await run.step("slow", CallRules(timeout_s=0.05)).call(endless)
+        except OperationFailed as failed:
+            error = failed.reason
+        again = await run.step("again", CallRules(attempts=3)).call(stubborn, what=text)
+        assert (await run.step("asked").ask(f"Charge {found['id']}?")).accepted
+        await run.step("paid").wait_for("paid", timeout_s=3600)
+        await run.step("slept").sleep(days=1)
+        rules = CallRules(approval="tool", timeout_s=60, postcondition=EUR)
+        sent = await run.step("sent", rules).call(charge, order=found["id"])
+        return f"{sent['eur']} {again}, {error}"
+
+    inputs = [
+        Answer(call="sent/charge#0"),
+        Answer(call="asked/ask#0", kind="elicitation"),
+        Answer(call="*", kind="compensation"),
+        Answer(call="undo_2/ask#0", kind="elicitation"),  # what has no compensation is undone by hand
+        WaitEnd(call="paid/paid#0", wait="paid/paid#0", data={"eur": 3}),
+        WaitEnd(call="slept/sleep#0", wait="slept/sleep#0", timed_out=True),
+    ]
+    forms = []
+    for each in (as_table, settle):
+        ATTEMPTS.clear()
+        report = await check_parity(
+            each,
+            "17",
+            script={"turns": [], "agents": {"writer": [{"text": "a text"}]}},
+            registry=Registry(tools=PARTS, agents=[writer]),
+            inputs=inputs,
+            rollback=True,
+        )
+        assert report.equal, report.render()
+        made = [e.output for e in report.traces["durable"].events if isinstance(e, OutputMade)]
+        assert made == ["3 a text at last, timed out after 0.05 s"]
+        forms.append((report.traces["local"], report.rollbacks["local"]))
+    for table_form, function_form in zip(*forms, strict=True):
+        comparison = compare(table_form, function_form)
+        assert comparison.equal, comparison.first_difference
 
 
 async def approved(run: Any) -> None:
