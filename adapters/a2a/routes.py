@@ -38,13 +38,11 @@ def a2a_routes(door: Door) -> list[Route]:
     """Return the routes below `/a2a`, and the card of the only agent where one is looked for without a name."""
     routes = _Agents(door)
     well_known = "/.well-known/agent-card.json"
-    found = [
+    return [
         Route(f"/a2a/{{agent}}{well_known}", guarded(routes.card), methods=["GET"]),
         Route("/a2a/{agent}", guarded(routes.call), methods=["POST"]),
+        Route(well_known, guarded(routes.card), methods=["GET"]),
     ]
-    if len(door.agents) == 1:
-        found.append(Route(well_known, guarded(routes.card), methods=["GET"]))
-    return found
 
 
 class _Known(DefaultServerCallContextBuilder):
@@ -59,14 +57,12 @@ class _Known(DefaultServerCallContextBuilder):
 class _Agents:
     def __init__(self, door: Door) -> None:
         self._door = door
-        self._endpoints = {
-            name: JsonRpcDispatcher(AgentHandler(door, name), context_builder=_Known())
-            for name in door.agents
-        }
+        self._endpoints: dict[str, JsonRpcDispatcher] = {}
 
     async def card(self, request: Request) -> Response:
         """Return the card of an agent."""
-        name = self._named(request, next(iter(self._door.agents)))
+        agents = [*self._door.agents]
+        name = self._named(request, agents[0] if len(agents) == 1 else "")
         base = f"{request.url.scheme}://{request.headers.get('host', '')}"
         return JSONResponse(
             agent_card_to_dict(_card(name, self._door.agent(name).kind, f"{base}/a2a/{name}"))
@@ -84,6 +80,9 @@ class _Agents:
             error = {"code": PARSE_ERROR, "message": refused.detail}
             return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error})
         whole = Request(request.scope, replayed(body, request.receive))
+        if name not in self._endpoints:
+            handler = AgentHandler(self._door, name)
+            self._endpoints[name] = JsonRpcDispatcher(handler, context_builder=_Known())
         return await self._endpoints[name].handle_requests(whole)
 
     def _named(self, request: Request, only: str = "") -> str:

@@ -45,22 +45,25 @@ async def protocol_routes(
 ) -> AsyncIterator[list[Route]]:
     """Open the protocols; yields their routes. Set `closing` when no new requests are taken.
 
-    Raises `ConfigError` for a registry without agents.
+    Raises `ConfigError` if there is no agent, neither in the registry nor stored.
     """
     from ..console.identity import check_role
     from ..protocols.door import Door
-
-    if names and not runtime.registry.agents:
-        raise ConfigError("--protocols needs agents: give their registry as MODULE:REGISTRY")
 
     def identified(request: Request, role: Role) -> str:
         return check_role(identity.actor_of(request), role).name
 
     def door(via: Via) -> Door:
-        return Door(runtime, identified, via=via, executor=executor, closing=closing)
+        return Door(runtime, identified, via=via, executor=executor, closing=closing, stored=stored)
 
     async with contextlib.AsyncExitStack() as stack:
         routes: list[Route] = []
+        stored = await stack.enter_async_context(runtime.agents.followed()) if names else None
+        if stored is not None and not (runtime.registry.agents or stored.agents):
+            raise ConfigError(
+                "--protocols needs agents: give their registry as MODULE:REGISTRY, or store one: "
+                "foldlog agents save FILE"
+            )
         if "responses" in names:
             from ..responses import responses_routes
 

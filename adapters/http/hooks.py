@@ -11,6 +11,7 @@ import msgspec
 from pydantic import Field
 
 from ...eventlog.errors import ConfigError
+from ...eventlog.names import check_name
 from ...eventlog.priorities import Priority, priority_of
 from ...runtime import Runtime
 from ...runtime.core.templates import Filled, Template
@@ -24,6 +25,8 @@ from ..configuration.strict_tables import StrictTable
 from .rates import Rate
 from .signatures import HmacTable, Scheme, Verifier, verifier_of
 
+STORED = "stored:"
+"""What stands before the name of a stored agent."""
 HOOK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _SECRET = re.compile(r"secret://([A-Za-z_][A-Za-z0-9_]{0,63})")
 Secret = Annotated[str, Field(pattern=rf"^{_SECRET.pattern}$")]
@@ -51,7 +54,8 @@ class HookTable(StrictTable):
 class Start(msgspec.Struct, frozen=True):
     """A run of this agent, which a request starts."""
 
-    agent: Runnable[Any]
+    agent: Runnable[Any] | str
+    """The name of a stored agent is looked up at each request, so that it may be saved later."""
     input: Filled
     session: Template | None
     executor: str
@@ -148,14 +152,19 @@ def start_of(
     root: str,
 ) -> Start:
     """Return what a hook starts. Raises `ConfigError`."""
-    known = runtime.registry.agents
-    if agent not in known:
-        raise ConfigError(f"{where}.agent: the registry has no agent {agent!r}{nearest(agent, known)}")
+    known, stored = runtime.registry.agents, agent.removeprefix(STORED)
+    if stored != agent:
+        check_name(f"{where}.agent: the stored agent", stored)
+    elif agent not in known:
+        raise ConfigError(
+            f"{where}.agent: the registry has no agent {agent!r}{nearest(agent, known)} "
+            f"(a stored one is written {STORED}NAME)"
+        )
     try:
         executor_factory(executor)
     except ConfigError as error:
         raise ConfigError(f"{where}.executor: {error}") from None
-    return Start(known[agent], Filled(given, f"{where}.input", root), session, executor)
+    return Start(known.get(agent, stored), Filled(given, f"{where}.input", root), session, executor)
 
 
 def _check_unset(table: HookTable, where: str, kind: str, *names: str) -> None:

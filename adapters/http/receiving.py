@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...eventlog.errors import RunConflict
+from ...eventlog.errors import AgentNotFound, RunConflict
 from ...eventlog.events import Trigger
 from ...runtime import Runtime
 from ...runtime.core.templates import Missing
@@ -82,10 +82,15 @@ class HookRoutes:
 
     async def _start(self, hook: Hook, does: Start, trigger: Trigger, body: Any) -> Response:
         """Return 202 once the run's first commit is stored, and 200 for a delivery that has its run."""
-        delivery = trigger.key
+        delivery, agent = trigger.key, does.agent
+        try:
+            if isinstance(agent, str):
+                agent = await self._runtime.agents.load(agent)
+        except AgentNotFound as error:
+            raise Refused(404, str(error)) from None
         try:
             run = await self._runtime.start(
-                does.agent,
+                agent,
                 does.input.fill(body),
                 executor=does.executor,
                 priority=does.priority,

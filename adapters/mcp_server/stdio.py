@@ -11,9 +11,11 @@ from .server import agent_server
 
 async def serve_stdio(runtime: Runtime, *, executor: str, actor: str) -> None:
     """Serve the agents of a runtime until standard input ends; its caller is `actor`."""
-    server = agent_server(Door(runtime, _nobody, via="mcp", executor=executor), lambda _: Origin(actor))
-    async with stdio_server() as (reads, writes):
-        await server.run(reads, writes, server.create_initialization_options())
+    async with runtime.agents.followed() as stored:
+        door = Door(runtime, _nobody, via="mcp", executor=executor, stored=stored)
+        server = agent_server(door, lambda _: Origin(actor))
+        async with stdio_server() as (reads, writes):
+            await server.run(reads, writes, server.create_initialization_options())
 
 
 def _nobody(*_: object) -> str:

@@ -49,15 +49,35 @@ async def nats_agents(door: Door) -> AsyncIterator[None]:
             )
     except TimeoutError:
         raise LogUnavailable("the NATS server did not take the connection of the protocol nats") from None
-    served = [_Served(door, name, connection) for name in door.agents]
+    served: dict[str, _Served] = {}
+    await _keep_up(door, connection, served)
+    keeping = asyncio.create_task(_follow(door, connection, served))
     try:
-        for each in served:
-            await each.start()
         yield
     finally:
-        for each in served:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        for each in served.values():
             await each.stop()
         await connection.close()
+
+
+async def _follow(door: Door, connection: Client, served: dict[str, _Served]) -> None:
+    """Serve stored agents as they are saved, and no longer those that are removed."""
+    while True:
+        changed = asyncio.ensure_future(door.stored.changed())
+        await _keep_up(door, connection, served)
+        await changed
+
+
+async def _keep_up(door: Door, connection: Client, served: dict[str, _Served]) -> None:
+    agents = door.agents
+    for name in [name for name in served if name not in agents]:
+        await served.pop(name).stop()
+    for name in agents:
+        if name not in served:
+            served[name] = _Served(door, name, connection)
+            await served[name].start()
 
 
 async def _note(error: Exception) -> None:

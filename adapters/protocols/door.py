@@ -12,6 +12,7 @@ from starlette.requests import Request
 from ...eventlog.errors import ConfigError, NotRegistered
 from ...eventlog.events import Actor, Trigger, Via
 from ...runtime import Runtime
+from ...runtime.catalog.agents import LiveAgents
 from ...runtime.executors.installed import executor_factory
 from ...runtime.handle import CallOutcome, Decision, RunHandle
 from ...runtime.options import RunOptions
@@ -48,8 +49,13 @@ class Door:
         via: Via,
         executor: str = "durable",
         closing: asyncio.Event | None = None,
+        stored: LiveAgents | None = None,
     ) -> None:
-        """`identified` returns the name of a request's sender, who has a role. It raises `Refused` (401, 403)."""
+        """`identified` returns the name of a request's sender, who has a role. It raises `Refused` (401, 403).
+
+        `stored` are the stored agents that callers may start, too.
+        """
+        self.stored = stored or LiveAgents()
         self.runtime, self.via, self._identified, self._executor = runtime, via, identified, executor
         self.closing = closing or asyncio.Event()
         """Set when the server takes no new requests: streams end, and a caller that is cut off did not leave."""
@@ -62,13 +68,14 @@ class Door:
     @property
     def agents(self) -> Mapping[str, Runnable[Any]]:
         """The agents that callers may start, by name."""
-        return self.runtime.registry.agents
+        return {**self.stored.agents, **self.runtime.registry.agents}
 
     def agent(self, name: str) -> Runnable[Any]:
         """Return an agent. Raises `NotRegistered`, which tells a caller no names but its own."""
-        if name not in self.agents:
+        found = self.agents.get(name)
+        if found is None:
             raise NotRegistered(f"there is no agent {name!r:.80}")
-        return self.agents[name]
+        return found
 
     async def start(
         self, agent: Runnable[Any], content: Content, origin: Origin, *, key: str = "", options: RunOptions

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...eventlog.errors import (
@@ -13,6 +15,7 @@ from ...eventlog.errors import (
     AppendUnsure,
     ConfigProblem,
     Conflict,
+    LogCorrupted,
     LogUnavailable,
 )
 from ...eventlog.events import Actor, AgentRemoved, AgentSaved, StoredEvent
@@ -33,6 +36,26 @@ if TYPE_CHECKING:
 
 
 READS_MAX = 50
+RETRY_S = 0.5
+logger = logging.getLogger("foldlog.agents")
+
+
+class LiveAgents:
+    """The stored agents that may be started, by name, kept up to date; those of code are not among them."""
+
+    def __init__(self) -> None:
+        self.agents: dict[str, Agent[Any]] = {}
+        self._changed = asyncio.Event()
+
+    async def changed(self) -> None:
+        """Wait for the next change."""
+        await self._changed.wait()
+
+    def put(self, agents: dict[str, Agent[Any]]) -> None:
+        """Take the agents as they are now, and tell who waits."""
+        self.agents = agents
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
 class StoredAgents:
@@ -148,6 +171,42 @@ class StoredAgents:
         Raises `AgentNotFound`.
         """
         return self._registry.adopt((await self.get(name, version)).config)
+
+    @contextlib.asynccontextmanager
+    async def followed(self) -> AsyncIterator[LiveAgents]:
+        """Yield the stored agents, kept up to date while this is open; outages of the log are waited for.
+
+        Raises `LogUnavailable`, `LogCorrupted` if they cannot be read at first.
+        """
+        live, catalog = LiveAgents(), Catalog(self._log)
+        await catalog.read()
+        live.put(self._startable(catalog))
+        following = asyncio.create_task(self._follow(live, catalog))
+        try:
+            yield live
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    async def _follow(self, live: LiveAgents, catalog: Catalog) -> None:
+        while True:
+            try:
+                async for stored in self._log.events.follow(catalog.subject, catalog.position):
+                    catalog.fold(stored)
+                    live.put(self._startable(catalog))
+            except LogUnavailable:
+                await self._log.clock.sleep(RETRY_S)
+            except LogCorrupted as error:
+                logger.error("changes of stored agents are not seen here from now on: %s", error)  # noqa: TRY400
+                return
+
+    def _startable(self, catalog: Catalog) -> dict[str, Agent[Any]]:
+        known = sorted(catalog.agents.items())
+        return {
+            name: self._registry.adopt(agent.last.config)
+            for name, agent in known
+            if agent.versions and not agent.removed and name not in self._registry.agents
+        }
 
     async def _completed(
         self, config: Mapping[str, Any] | Agent[Any, Any]

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _SECRET = re.compile(r"secret://([A-Za-z_][A-Za-z0-9_]{0,63})")
 _MODELS = "model", "planning_model", "fallback_models"
+_ONLY_AGENTS = (
+    "kind: only agents are stored, not a {kind!s:.40}: keep it in the code of workers, or as a file, "
+    "which `foldlog run FILE` takes"
+)
 _FUNCTIONS = {
     "instructions_function": "write the instructions themselves, in `instructions`",
     "output_validators": "check the output by `output_schema`",
@@ -54,7 +58,10 @@ def completed(data: Mapping[str, Any], known: Sequence[Source]) -> tuple[dict[st
 
     An empty entry takes the one that workers have. The table is not valid if there are problems.
     """
-    table = {key: value for key, value in data.items() if key != "kind" or value != "agent"}
+    kind = data.get("kind", "agent")
+    if kind != "agent":
+        return dict(data), [ConfigProblem("kind", _ONLY_AGENTS.format(kind=kind))]
+    table = {key: value for key, value in data.items() if key != "kind"}
     servers, problems = _servers(table.get("mcp_servers"), known)
     if servers is not None:
         table["mcp_servers"] = servers

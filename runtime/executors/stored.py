@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -31,11 +32,17 @@ class StoredServing:
         self._host, self._catalog = host, Catalog(host.log)
         self._offer: Offer = offer_of(host.registry)
         self._served: set[str] = set()
+        self._news = asyncio.Event()
 
     def announced(self, presence: Presence) -> Presence:
         """Return what the worker says of itself, with what it has for stored agents, and those that it serves."""
         serves = tuple(sorted({*presence.serves, *self._served}))
         return msgspec.structs.replace(presence, serves=serves, offer=self._offer)
+
+    async def until_served(self, agent: str) -> None:
+        """Wait until the agent is served here."""
+        while agent not in self._served:
+            await self._news.wait()
 
     async def follow(self, presence: Presence, deliveries: Deliveries, announce: Announce) -> None:
         """Serve the stored agents, and those that are saved later, until cancelled. Survives outages of the log."""
@@ -67,5 +74,7 @@ class StoredServing:
         if new:
             await deliveries.serve(frozenset(new))
             self._served |= new
+            self._news.set()
+            self._news = asyncio.Event()
             await announce(self.announced(presence))
             logger.info("serves the stored agents %s, too", ", ".join(sorted(new)))

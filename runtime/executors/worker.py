@@ -109,8 +109,8 @@ class Worker:
         self._host, self._log = host, host.log
         self._keeper = LeaseKeeper(host)
         self._schedules = Firing(host.log, WorkerStarter(host))
-        self._hooks = _followed(host, hooks)
         self._stored = _stored_serving(host) if stored else None
+        self._hooks = _followed(host, hooks, self._stored)
         self._room, self._concurrency = asyncio.Semaphore(concurrency), concurrency
         self._grace_s = grace_s
         self._handling: set[asyncio.Task[None]] = set()
@@ -430,8 +430,10 @@ async def _or_buried(log: Log, wakeup: Wakeup, judging: Awaitable[Settlement]) -
         return "ack", 0.0
 
 
-def _followed(host: Host, hooks: Sequence[EventHook]) -> Callable[[], Coroutine[Any, Any, None]]:
-    """Return what follows the hooks whose agents this process serves. Raises `ConfigError`."""
+def _followed(
+    host: Host, hooks: Sequence[EventHook], stored: StoredServing | None
+) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Return what follows the hooks whose agents this process serves, or will serve. Raises `ConfigError`."""
 
     async def nothing() -> None:
         """Follow nothing: most workers have no hooks."""
@@ -440,5 +442,19 @@ def _followed(host: Host, hooks: Sequence[EventHook]) -> Callable[[], Coroutine[
         return nothing
     from ..triggers.event_hooks import HookFollower, checked_hooks
 
-    served = [ready for ready in checked_hooks(hooks) if host.registry.serves(ready.hook.agent)]
-    return HookFollower(host.log, WorkerStarter(host), served).run
+    every = checked_hooks(hooks)
+    served = [ready for ready in every if ready.hook.agent in host.registry.agents]
+    later = [ready for ready in every if ready not in served] if stored is not None else []
+
+    async def follow(ready: Any) -> None:
+        if stored is not None:
+            await stored.until_served(ready.hook.agent)
+        await HookFollower(host.log, WorkerStarter(host), [ready]).run()
+
+    async def follow_all() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(HookFollower(host.log, WorkerStarter(host), served).run())
+            for ready in later:
+                group.create_task(follow(ready))
+
+    return follow_all

@@ -505,3 +505,23 @@ async def test_a_condition_of_a_hook_is_refused_before_anything_is_served() -> N
     with pytest.raises(ConfigError, match=r"hooks\.github\]\.when: .* uses 'action'; known are .*body"):
         async with door(MemoryLog(), hooks=hooks):
             pass
+
+
+async def test_a_hook_starts_a_stored_agent_as_it_is_at_each_delivery() -> None:
+    hooks = tables()
+    hooks["github"]["agent"] = "stored:clerk"
+    async with door(MemoryLog(), hooks=hooks) as (app, runtime):
+        missing = await ask(app, "/hooks/github", BODY, signed("github", BODY, delivery="early"))
+        assert (missing.status, "there is no stored agent 'clerk'" in str(missing.json)) == (404, True)
+        saved = await runtime.agents.save({"name": "clerk", "model": "scripted:triage.json"})
+        taken = await ask(app, "/hooks/github", BODY, signed("github", BODY, delivery="late"))
+        assert taken.status == 202
+        run = runtime.get_run(taken.json["run_id"])
+        assert (await run.result(timeout_s=30)).output
+        submitted = (await run.state()).submitted
+        assert submitted is not None
+        assert submitted.config_digest == saved.digest
+    hooks["github"]["agent"] = "clerk"
+    with pytest.raises(ConfigError, match="a stored one is written stored:NAME"):
+        async with door(MemoryLog(), hooks=hooks):
+            pass

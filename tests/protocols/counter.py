@@ -61,7 +61,9 @@ class Counter:
 
     async def __aenter__(self) -> Self:
         if self.executor == "durable":
-            worker = Worker(Host(log=self.log, registry=self.registry, worker="w-1"), grace_s=5.0)
+            worker = Worker(
+                Host(log=self.log, registry=self.registry, worker="w-1"), grace_s=5.0, stored=True
+            )
             task = asyncio.create_task(worker.serve())
             self._workers.push_async_callback(self._leave, worker, task)
         await self._serve()

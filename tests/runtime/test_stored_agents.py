@@ -12,9 +12,9 @@ from foldlog.eventlog import AgentConfigError, ConfigError, MemoryLog, NotRegist
 from foldlog.eventlog.errors import AgentChanged, AgentNotFound
 from foldlog.eventlog.events import Actor
 from foldlog.eventlog.faults import Fault, FaultyLog, LostAck, SpuriousConflict, StaleRead
-from foldlog.eventlog.names import schedule_subject
+from foldlog.eventlog.names import hook_subject, schedule_subject
 from foldlog.eventlog.ports import Log, Presence
-from foldlog.runtime import Agent, Registry, Runtime, Schedule, Worker, tool
+from foldlog.runtime import Agent, EventHook, Registry, Runtime, Schedule, Worker, tool
 from foldlog.runtime.driving.host import Host
 
 from tests.runtime.conftest import HeldTool, call, calls, says
@@ -337,3 +337,45 @@ async def test_nothing_is_started_of_a_removed_agent_by_its_schedule(script: Scr
         await runtime.schedules.trigger("daily")
         skipped = await scheduled(log, lambda each: each.counts.skipped == 1)
         assert skipped.recent[-1].reason == "it could not be started: the stored agent 'clerk' was removed"
+
+
+async def test_the_end_of_a_run_starts_a_stored_agent_that_was_saved_while_the_worker_worked(
+    script: Script,
+) -> None:
+    log = MemoryLog()
+    writer = Agent("writer", model=script(says("a text"), says("another")))
+    registry = Registry(agents=[writer], tools=[search])
+    hook = EventHook(name="after", on="run.completed", of=("writer",), agent="reader")
+    worker = Worker(Host(log=log, registry=registry, worker="w1"), stored=True, hooks=[hook])
+    serving = asyncio.create_task(worker.serve())
+    async with opened(log, registry) as runtime:
+        await present(log, lambda each: each.worker == "w1")
+        await runtime.agents.save({"name": "reader", "model": script(says("read"))})
+        await present(log, lambda each: "reader" in each.serves)
+        places = [hook_subject(shard, "after") for shard in range(log.events.shards)]
+        async with asyncio.timeout(30):  # what ended before the hook was followed starts nothing
+            while not all([await log.events.head(place) for place in places]):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await runtime.start(writer, "Go", executor="durable")
+        async with asyncio.timeout(30), contextlib.aclosing(runtime.follow()) as events:
+            ends = 0
+            async for event in events:
+                ends += event.is_end
+                if ends == 2:
+                    break
+        (row,) = [row for row in await runtime.list_runs() if row.agent == "reader"]
+        state = await runtime.get_run(row.run_id).state()
+        assert state.submitted is not None
+        assert (state.output, state.submitted.input) == ("read", "a text")
+    worker.stop()
+    await serving
+
+
+@pytest.mark.parametrize("kind", ["swarm", "ralph", "workflow"])
+async def test_what_is_no_agent_is_refused_with_what_to_do_instead(kind: str) -> None:
+    async with opened(MemoryLog(), a_registry()) as runtime:
+        table = {"kind": kind, "name": "all", "agents": [], "steps": []}
+        (problem,) = await runtime.agents.check(table)
+        assert (problem.key, f"only agents are stored, not a {kind}" in problem.message) == ("kind", True)
+        with pytest.raises(AgentConfigError, match="foldlog run FILE"):
+            await runtime.agents.save(table)
