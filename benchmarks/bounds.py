@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import nats
 from foldlog.eventlog.embedded import EphemeralServer, Sync
@@ -73,27 +73,35 @@ async def commits_of_a_run(steps: int = script.STEPS) -> list[bytes]:
 @contextlib.asynccontextmanager
 async def bare(commits: list[bytes], sync: Sync = "always") -> AsyncIterator[Contestant]:
     """nats-py in this process, publishing a wake-up and the same commits, each awaited; it decides nothing."""
-    async with EphemeralServer(sync=sync) as server:
-        connection = await nats.connect(server.url)
-        stream = connection.jetstream()
-        await stream.add_stream(name="BARE", subjects=["bare.>"])
+    async with EphemeralServer(sync=sync) as server, bare_on([server], commits, sync) as contestant:
+        contestant.store = server.store
+        yield contestant
 
-        async def run(_steps: int) -> None:
-            await stream.publish("bare.wake", b"w" * WAKEUP_BYTES)
-            for commit in commits:
-                await stream.publish("bare.run", commit)
 
-        for _ in range(WARM_UP_RUNS):
-            await run(script.STEPS)
-        yield Contestant(
-            name=called(BARE, sync),
-            setting=SETTINGS[sync],
-            runs=many(run),
-            workers=(os.getpid(),),
-            servers=(server.pid,),
-            store=server.store,
-        )
-        await connection.close()
+@contextlib.asynccontextmanager
+async def bare_on(
+    servers: Sequence[EphemeralServer], commits: list[bytes], sync: Sync, name: str = BARE
+) -> AsyncIterator[Contestant]:
+    """The same on servers that are there, with a replica of the stream on each."""
+    connection = await nats.connect([server.url for server in servers])
+    stream = connection.jetstream()
+    await stream.add_stream(name="BARE", subjects=["bare.>"], num_replicas=len(servers))
+
+    async def run(_steps: int) -> None:
+        await stream.publish("bare.wake", b"w" * WAKEUP_BYTES)
+        for commit in commits:
+            await stream.publish("bare.run", commit)
+
+    for _ in range(WARM_UP_RUNS):
+        await run(script.STEPS)
+    yield Contestant(
+        name=called(name, sync),
+        setting=SETTINGS[sync],
+        runs=many(run),
+        workers=(os.getpid(),),
+        servers=tuple(server.pid for server in servers),
+    )
+    await connection.close()
 
 
 @contextlib.asynccontextmanager

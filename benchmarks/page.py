@@ -28,6 +28,7 @@ within one run on one machine.
 
 def write(directory: Path) -> list[Path]:
     """Render the directory's page and plots into it; what was written. Plots that are drawn no more are removed."""
+    directory.mkdir(parents=True, exist_ok=True)  # there is nothing in it if no part could be measured
     files = rendered(kept(directory))
     for stale in set(directory.glob("*.svg")) - {directory / name for name in files}:
         stale.unlink()

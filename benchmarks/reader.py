@@ -15,8 +15,12 @@ import msgspec
 import nats
 import uvloop
 from foldlog.eventlog.events import Event, Text, TextReset
+from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.runtime import Runtime
 from nats.aio.msg import Msg
+
+PATIENCE_S = 60.0
+"""The time that the server has for an answer, while a process begins to read a thousand times at once."""
 
 
 class Order(msgspec.Struct):
@@ -107,7 +111,7 @@ class Reader:
 
 
 async def _serve(url: str) -> None:
-    async with Runtime.open(url) as runtime:
+    async with JetStreamLog.open(url, request_timeout_s=PATIENCE_S) as log, Runtime.open(log=log) as runtime:
         _say(b"ready")
         while line := await asyncio.to_thread(sys.stdin.buffer.readline):
             order = msgspec.json.decode(line, type=Order)

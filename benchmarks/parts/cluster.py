@@ -22,7 +22,7 @@ from .workload_a import CPU_ALONE, RUN_ALONE, RUNS_A_SECOND, SERVER_CPU
 ROUNDS = 3
 ALONE, CROWD, AT_ONCE = 20, 100, 50
 READY_S = 60.0
-ONE = "one server"
+ONE, BARE = "one server", "bare nats-py, three replicas"
 
 
 def named(sync: Sync) -> str:
@@ -33,6 +33,7 @@ def named(sync: Sync) -> str:
 async def measure(settings: Settings) -> Measured:
     """One after the other: seven servers at once would share two cores."""
     found, rounds = Collected(), settings.rounds_of(ROUNDS)
+    commits = await bounds.commits_of_a_run()
     for number in range(1, rounds + 1):
         settings.say(f"round {number} of {rounds}: {ONE}")
         async with bounds.foldlog() as contestant:
@@ -41,6 +42,9 @@ async def measure(settings: Settings) -> Measured:
         for sync in bounds.SETTINGS:
             settings.say(f"round {number} of {rounds}: {named(sync)}")
             async with _cluster(sync) as contestant:
+                await _round(found, contestant, settings)
+            settings.say(f"round {number} of {rounds}: {bounds.called(BARE, sync)}")
+            async with _bare(sync, commits) as contestant:
                 await _round(found, contestant, settings)
     return found.measured()
 
@@ -76,6 +80,17 @@ async def _cluster(sync: Sync) -> AsyncIterator[Contestant]:
             workers=(worker.pid,),
             servers=tuple(server.pid for server in servers),
         )
+
+
+@contextlib.asynccontextmanager
+async def _bare(sync: Sync, commits: list[bytes]) -> AsyncIterator[Contestant]:
+    """The same commits published to a stream on three servers: what remains is what foldlog does with them."""
+    async with contextlib.AsyncExitStack() as stack:
+        servers = await _servers(stack, sync)
+        url = ",".join(server.url for server in servers)
+        async with JetStreamLog.open(url, connect_timeout_s=READY_S):
+            pass  # the servers have found each other
+        yield await stack.enter_async_context(bounds.bare_on(servers, commits, sync, BARE))
 
 
 async def _servers(stack: contextlib.AsyncExitStack, sync: Sync) -> list[EphemeralServer]:
