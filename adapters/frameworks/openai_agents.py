@@ -180,5 +180,5 @@ def _settings(reading: Reading, settings: Any) -> dict[str, Any]:
         found["reasoning"] = "off" if effort == "none" else effort
     for name, value in vars(settings).items():
         if value is not None and name not in {*_SETTINGS, "reasoning"} | _NOT_SENT:
-            reading.refuse(f"the model setting {name!r}; say it in the settings of the agent")
+            reading.refuse(f"the model setting {name!r} has no equivalent; extra_body may carry it")
     return {"settings": found} if found else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Union
 
@@ -43,7 +43,17 @@ _SETTINGS = {
     "stop_sequences": "stop",
     "parallel_tool_calls": "parallel_tool_calls",
     "timeout": "timeout_s",
+    "thinking": "reasoning",
+    "service_tier": "service_tier",
+    "extra_headers": "headers",
+    "extra_body": "extra_body",
 }
+_VALUES: dict[str, Callable[[Any], Any]] = {
+    "stop_sequences": list,
+    "thinking": lambda level: "off" if level is False else level,
+    "extra_headers": dict,
+}
+"""The values of settings that are written in another way here."""
 _MARKED = {"ToolOutput", "NativeOutput", "PromptedOutput"}
 """Marks on output types: how the model is to give them, which is the provider's matter here."""
 _OF_EVERY_AGENT = {"ToolSearch", "PendingMessageDrainCapability"}
@@ -95,7 +105,7 @@ def _tools(reading: Reading, agent: Any) -> Iterator[ForeignTool]:
         if type(capability).__name__ not in _OF_EVERY_AGENT:
             reading.refuse(f"the capability {type(capability).__name__}")
     if agent._output_validators:  # noqa: SLF001
-        reading.refuse("output validators: validate in the output type")
+        reading.refuse("output validators: add them to the agent here, by its `output_validator`")
     for each in _functions(agent):
         reading.refuse_set(each, _REFUSED_OF_TOOL)
         schema = each.function_schema
@@ -209,6 +219,8 @@ def _settings(reading: Reading, settings: Any) -> dict[str, Any]:
     found = {}
     for name, value in (settings or {}).items():
         if name not in _SETTINGS:
-            reading.refuse(f"the model setting {name!r}; say it in the settings of the agent")
-        found[_SETTINGS[name]] = list(value) if name == "stop_sequences" else value
+            reading.refuse(f"the model setting {name!r} has no equivalent; extra_body may carry it")
+        if name == "thinking" and value is True:
+            reading.refuse("the model setting 'thinking' is True; say how much: minimal, low, medium or high")
+        found[_SETTINGS[name]] = _VALUES[name](value) if name in _VALUES else value
     return {"settings": found} if found else {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Annotated, Any, Literal
 
@@ -40,7 +40,7 @@ STATUS_CODES = {
 
 
 @asynccontextmanager
-async def opened(app: FastAPI) -> AsyncIterator[None]:
+async def opened(app: FastAPI) -> AsyncGenerator[None]:
     """Open one runtime for the whole application."""
     async with Runtime.open(registry=registry) as runtime:
         app.state.runtime = runtime

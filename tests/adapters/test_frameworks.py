@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import agents
 import pydantic
@@ -196,6 +196,30 @@ async def needs_context(ctx: pydantic_ai.RunContext[str]) -> str:
     return f"{ctx.deps} asks: {ctx.prompt}"
 
 
+def test_settings_of_pydantic_ai_keep_their_meaning_under_the_names_here():
+    theirs: dict[str, Any] = {
+        "max_tokens": 5,
+        "timeout": 3,
+        "stop_sequences": ["x"],
+        "thinking": "low",
+        "service_tier": "flex",
+        "extra_headers": {"X-Team": "blue"},
+        "extra_body": {"a": None},
+    }
+    agent = pydantic_ai.Agent("openai:x", name="set", model_settings=cast("Any", theirs))
+    assert from_pydantic_ai(agent).to_config()["settings"] == {
+        "max_tokens": 5,
+        "timeout_s": 3.0,
+        "stop": ["x"],
+        "reasoning": "low",
+        "service_tier": "flex",
+        "headers": {"X-Team": "blue"},
+        "extra_body": {"a": None},
+    }
+    silent = pydantic_ai.Agent("openai:x", name="set", model_settings={"thinking": False})
+    assert from_pydantic_ai(silent).to_config()["settings"] == {"reasoning": "off"}
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -211,6 +235,7 @@ async def needs_context(ctx: pydantic_ai.RunContext[str]) -> str:
         ),
         ({"model": "openai:x", "output_type": [as_words, int]}, "output_type: functions"),
         ({"model": "openai:x", "model_settings": {"logit_bias": {"1": 2}}}, "'logit_bias'"),
+        ({"model": "openai:x", "model_settings": {"thinking": True}}, "say how much: minimal, low,"),
     ],
 )
 def test_what_has_no_equivalent_of_pydantic_ai_is_refused_by_name(given: dict[str, Any], told: str):
