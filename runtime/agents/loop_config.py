@@ -16,7 +16,7 @@ from .config import JsonObject, Name, Text, explain, problems_of, within
 class Stop(pydantic.BaseModel):
     """The stop conditions of a loop, checked after each iteration in this order; 0 (or an empty text) turns one off."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", defer_build=True, frozen=True, allow_inf_nan=False)
 
     completion: Text = ""
     """A text that marks an output as complete."""
@@ -42,7 +42,7 @@ class Stop(pydantic.BaseModel):
 class MemberConfig(pydantic.BaseModel):
     """The repeated runnable as stored: its kind and its own configuration."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", defer_build=True, frozen=True)
 
     kind: StrictStr
     config: JsonObject
@@ -51,7 +51,7 @@ class MemberConfig(pydantic.BaseModel):
 class RalphConfig(pydantic.BaseModel):
     """The stored form of a loop. `scorers` and `reflects` tell which functions it has."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", defer_build=True, frozen=True)
 
     name: Name
     kind: Literal["ralph"] = "ralph"

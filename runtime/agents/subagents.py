@@ -47,7 +47,7 @@ class Spawning(Protocol):
 class Job(pydantic.BaseModel):
     """One job of a `parallel_subagents` call."""
 
-    model_config = pydantic.ConfigDict(extra="forbid")
+    model_config = pydantic.ConfigDict(extra="forbid", defer_build=True)
 
     task: Annotated[str, Field(description="what the sub-agent is to do")]
     additional_context: Annotated[str, Field(description="what it has to know besides the task")] = ""

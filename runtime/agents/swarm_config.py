@@ -22,7 +22,7 @@ Mode = Literal["workflow", "handoff", "team"]
 class SwarmConfig(pydantic.BaseModel):
     """A swarm's configuration without its agents. Frozen; errors are `AgentConfigError`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", defer_build=True, frozen=True)
 
     kind: Literal["swarm"] = "swarm"
     name: Name = "swarm"

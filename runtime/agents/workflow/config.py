@@ -28,7 +28,7 @@ OPERATIONS_MAX = 10_000
 class WorkflowRules(pydantic.BaseModel):
     """The fields that functions and tables have in common."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", defer_build=True, frozen=True, allow_inf_nan=False)
 
     name: Name
     kind: Literal["workflow"] = "workflow"

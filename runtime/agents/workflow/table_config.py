@@ -91,7 +91,7 @@ Seconds = Annotated[StrictFloat, Field(gt=0)]
 class StepRetry(pydantic.BaseModel):
     """The number of attempts of a step."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", defer_build=True, frozen=True)
 
     attempts: Annotated[Positive, Field(le=100)] = 1
 
@@ -99,7 +99,9 @@ class StepRetry(pydantic.BaseModel):
 class StepConfig(pydantic.BaseModel):
     """A step of a table. It does one of: call a tool, run an agent, ask a person, wait for a signal, sleep."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True)
+    model_config = ConfigDict(
+        extra="forbid", defer_build=True, frozen=True, allow_inf_nan=False, serialize_by_alias=True
+    )
 
     id: StepId
     """The name by which other steps refer to it."""
@@ -169,7 +171,9 @@ class StepConfig(pydantic.BaseModel):
 class TableConfig(WorkflowRules):
     """A workflow that is a table of steps."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True)
+    model_config = ConfigDict(
+        extra="forbid", defer_build=True, frozen=True, allow_inf_nan=False, serialize_by_alias=True
+    )
 
     steps: Annotated[tuple[StepConfig, ...], Field(min_length=1, max_length=STEPS_MAX)]
     output: JsonValue = ""
