@@ -13,7 +13,8 @@ reason, `docs/maintainers/contract.md` the R rules.
 - P7: no child outlives its parent.
 - P8: a family is cancelled as a whole.
 - P9: the replies that callers got are true.
-- P10: no more runs of an agent have an owner at once than `runs_max`, and no more than the limits of the world.
+- P10: no more runs of an agent have an owner at once than `runs_max`, and no more than the limits of the world; a
+  model call under a limit is sent by an owner whose run holds a slot of the provider, and there are no more of those.
 - P11: no two unsafe calls with the same slot are started at once.
 - P12: a call that a postcondition reports as done is done.
 - P13: a worker that claims a run has its tools.
@@ -60,6 +61,7 @@ from ...eventlog.events import (
     Restored,
     ScheduleUpdated,
     SignalReceived,
+    SlotsUpdated,
     Status,
     Step,
     StoredEvent,
@@ -78,6 +80,7 @@ from ...projections.outcome import Outcome, fold_stored
 from ...projections.run_state import RunState
 from ...projections.snapshot import state_in
 from ...runtime.core.limits import limits_of_run
+from ...runtime.shared.slots import PROVIDER_SLOTS
 from ...runtime.triggers.event_hooks import STATUSES
 from ..ordering.monitor import check_trace
 from ..traces.trace import trace_of
@@ -139,6 +142,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
             found += _house(run, runs, world)
             found += _throng(runs)
     found += _families(runs)
+    found += _model_calls(world)
     found += _starts(world)
     found += _verified(world)
     found += _equipped(world)
@@ -270,6 +274,18 @@ def _families(runs: dict[str, _Run]) -> Iterator[str]:
             yield f"P7 {name} outlives its parent {run.parent}"
         if run.parent is not None and "family" in run.cancels - runs[run.parent].cancels:
             yield f"P8 half a family: {name} is cancelled, its parent {run.parent} is not"
+
+
+def _model_calls(world: World) -> Iterator[str]:
+    """Check P10 for the limits of providers."""
+    for run, worker in world.unslotted:
+        yield f"P10 a model call of {run} was sent by {worker} without a slot of its provider"
+    for _, commit in world.commits():
+        for event in commit.events:
+            if isinstance(event, SlotsUpdated) and event.name.startswith(PROVIDER_SLOTS):
+                most = world.limits.get(event.name.removeprefix("limit:"), 0)
+                if len(event.holders) > most:
+                    yield f"P10 {len(event.holders)} model calls hold the {most} slots {event.name}"
 
 
 def _starts(world: World) -> Iterator[str]:

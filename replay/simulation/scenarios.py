@@ -678,6 +678,20 @@ def limited(world: World) -> list[Job]:
 
 
 @scenario
+def prioritized(world: World) -> list[Job]:
+    """Runs of three priorities in line for two slots, which some leave for operators and timers in between."""
+    world.decide = decide_on
+    replies = (
+        calls(("look", {"at": "a"}), fails=1, retry_after_s=60.0),
+        calls(("deploy", {"to": "a"})),
+        says("done"),
+    )
+    agent = an_agent(world, "prioritized", *replies, hitl_tools=["deploy"], concurrency={"runs_max": 2})
+    given = ("background", "normal", "urgent", "background", "urgent")
+    return [Job(agent, f"question {n}", {"priority": each}) for n, each in enumerate(given)]
+
+
+@scenario
 def slots_below(world: World) -> list[Job]:
     """Child runs of an agent with `runs_max` 1, and one root run of the same agent."""
     a_scene(world, "narrow", "again", says("again"))

@@ -18,8 +18,10 @@ from ...eventlog.errors import ApprovalError, FoldlogError, RunFinished, SignalE
 from ...eventlog.events import (
     ApprovalRequested,
     ApprovalResolved,
+    Claimed,
     Event,
     SignalReceived,
+    SlotsUpdated,
     Status,
     StoredEvent,
     WaitEnded,
@@ -45,6 +47,7 @@ from ...runtime.ports.models import (
 from ...runtime.ports.prices import PriceBook
 from ...runtime.ports.runnable import Runnable
 from ...runtime.ports.tools import Tool, ToolContextPort
+from ...runtime.shared.deadlocks import limit_name
 from ...runtime.shared.resume_tokens import callback_place
 from ...runtime.tools.verified import Verifiable, Verification
 from .injected import Injected
@@ -152,6 +155,8 @@ class World:
         """Agents by name, as the workers of an earlier deployment have them: all workers except the first."""
         self.starts: list[Start] = []
         self.asked: list[Asked] = []
+        self.unslotted: list[tuple[str, str]] = []
+        """The runs whose owners, also given, sent a model call without a slot of its provider."""
         self.effects: list[tuple[str, str]] = []
         self.state: dict[str, Any] = {}
         """The state of the outside world that tools change, by any key."""
@@ -232,6 +237,20 @@ class World:
             elif event.type in {"claimed", "parked"} or _ended_by_itself(event):
                 late = True
         self.starts.append(Start(run, call, OWNER.get(), late))
+
+    def record_request(self, run: str, provider: str) -> None:
+        """Record a model call that the run's owner sends now, if the log shows no slot of its provider for it."""
+        limit, owner, holds = limit_name(f"provider:{provider}"), "", False
+        for _, commit in self.commits():
+            for event in commit.events:
+                if isinstance(event, SlotsUpdated) and event.name == limit:
+                    holds = any(each.run == run for each in event.holders)
+                elif commit.run == run and isinstance(event, Claimed):
+                    owner = event.worker
+                elif commit.run == run and event.type in {"parked", "released"}:
+                    owner = ""
+        if not holds and owner == OWNER.get() and f"provider:{provider}" in self.limits:
+            self.unslotted.append((run, owner))
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -500,7 +519,7 @@ class _Watched(Registry):
     def provider(self, model: str) -> tuple[ModelProvider, str]:
         """Return the provider with its calls recorded."""
         provider, name = self._inner.provider(model)
-        return _WatchedModel(self._world, provider), name
+        return _WatchedModel(self._world, provider, model.partition(":")[0]), name
 
     def price_book(self) -> PriceBook:
         """Return one price book for all worlds."""
@@ -529,12 +548,13 @@ class _WatchedTool:
 
 
 class _WatchedModel(WrappedModel):
-    def __init__(self, world: World, inner: ModelProvider) -> None:
+    def __init__(self, world: World, inner: ModelProvider, provider: str) -> None:
         super().__init__(inner)
-        self._world = world
+        self._world, self._provider = world, provider
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         run, step, *phase = request.idempotency_key.split(":")
+        self._world.record_request(run, self._provider)
         if step.isdecimal() and not phase:
             self._world.asked.append(Asked(run, int(step), request.messages))
         async for delta in super().stream(request):
