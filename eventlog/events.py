@@ -992,13 +992,17 @@ class Diverged(EventFields, frozen=True, kw_only=True, tag="diverged"):
     asked: str
 
 
+ParkedFor = Literal[
+    "approval", "unverifiable", "wait", "timer", "manual", "budget", "child", "policy", "takeover"
+]
+"""What a parked run waits for."""
+
+
 class Parked(EventFields, frozen=True, kw_only=True, tag="parked"):
     """The run waits without a worker; its epoch is over. `timer_id` and `due_at` are for reason timer."""
 
     type: ClassVar[Literal["parked"]] = "parked"
-    reason: Literal[
-        "approval", "unverifiable", "wait", "timer", "manual", "budget", "child", "policy", "takeover"
-    ]
+    reason: ParkedFor
     timer_id: str = ""
     due_at: float | None = None
 

@@ -26,7 +26,7 @@ from .approvals import ApprovalRow, Approvals, RunApprovals
 from .family_totals import FamilyTotals, family_totals
 from .operating.costs import Costs, RunCosts
 from .projection import Projection, Value
-from .run_list import BACKWARDS, OPEN, RunList, RunListStatus, RunRow
+from .run_list import BACKWARDS, OPEN, WAITING_FOR, WORKER, RunList, RunListStatus, RunRow
 from .sqlite import CacheDamaged, Checkpoint, RowStore, Where
 
 CHUNK_COMMITS = 256
@@ -332,7 +332,7 @@ class RunFilters(TypedDict, total=False):
 
 
 def _where(filters: RunFilters) -> Where:
-    """Return the condition for all filters but `metadata`. Raises `ConfigError` for an unknown status."""
+    """Return the condition for all filters but `metadata`. Raises `ConfigError` for an unknown status or wait."""
     given: dict[str, Any] = {name: value for name, value in filters.items() if value is not None}
     text, since, until = given.pop("text", None), given.pop("since", None), given.pop("until", None)
     buried = given.pop("buried", None)
@@ -343,6 +343,9 @@ def _where(filters: RunFilters) -> Where:
     if given.get("status", "queued") not in get_args(RunListStatus):
         known = ", ".join(get_args(RunListStatus))
         raise ConfigError(f"unknown status {given['status']!r}; known: {known}")
+    if given.get("waiting_for", WORKER) not in WAITING_FOR:
+        known = ", ".join(WAITING_FOR)
+        raise ConfigError(f"no run waits for {given['waiting_for']!r:.40}; known: {known}")
     return Where(
         given,
         at_least=({} if since is None else {"submitted_at": since}) | ({"buried": "a"} if buried else {}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -24,6 +24,7 @@ from ..eventlog.events import (
     ModelRequested,
     Offloaded,
     Parked,
+    ParkedFor,
     PlannerReplied,
     Released,
     Status,
@@ -51,6 +52,8 @@ OPEN: tuple[RunListStatus, ...] = ("queued", "running", "paused")
 
 WORKER = "worker"
 """The value of `waiting_for` if no worker so far was able to drive the run."""
+WAITING_FOR: tuple[str, ...] = (*get_args(ParkedFor), WORKER, "cancel")
+"""What a run may wait for."""
 
 
 SEALED = "(sealed)"

@@ -105,6 +105,7 @@ async def selected(
 
     Raises `typer.BadParameter` for neither, or both.
     """
+    _ = bulk.interval_s  # a wrong rate is refused before anything is looked for
     if (run is None) != (filters.given or bulk.everything):
         raise typer.BadParameter("give a RUN, or select runs by options (not both); --all selects all runs")
     index = await runtime.index()

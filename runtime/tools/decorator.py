@@ -337,14 +337,16 @@ def _check_options(name: str, effect: str, on_error: str, timeout_s: float | Non
         raise ConfigError(f"tool {name!r}: max_attempts must be at least 1, not {max_attempts!r}")
 
 
-def _check_once(name: str, once: object, scope: str | None) -> None:
+def _check_once(name: str, once: object, scope: object) -> None:
     if once is not None and not callable(once):
         raise ConfigError(
             f"tool {name!r}: once must be a function from the arguments to a key, not {once!r:.60}"
         )
+    if inspect.iscoroutinefunction(once):
+        raise ConfigError(f"tool {name!r}: once must return a key, and not be an async function")
     if scope is not None and once is None:
         raise ConfigError(f"tool {name!r}: a scope is that of the keys of once: give once, too")
-    if scope is not None and not 0 < len(scope) <= _SCOPE_CHARACTERS_MAX:
+    if scope is not None and not (isinstance(scope, str) and 0 < len(scope) <= _SCOPE_CHARACTERS_MAX):
         raise ConfigError(f"tool {name!r}: scope must be a text of 1 to {_SCOPE_CHARACTERS_MAX} characters")
 
 

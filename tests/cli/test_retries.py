@@ -48,8 +48,11 @@ def test_a_command_that_would_mean_every_run_is_refused_unless_it_says_so(projec
         assert (refused.code, "--all selects all runs" in refused.err) == (2, True)
         empty = project.run("runs", word, "--agent", "")
         assert (empty.code, "--agent is empty" in empty.error) == (2, True)
-        rate = project.run("runs", word, "--all", "--rate", "fast")
-        assert rate.code in {1, 2}
+        for written in ("fast", "0/s"):
+            rate = project.run("runs", word, "--status", "completed", "--rate", written)
+            assert (rate.code, "a rate is written 10/s, 60/m or 100/h" in rate.err) == (2, True)
+        waits = project.run("runs", word, "--waiting-for", "godot")
+        assert (waits.code, "no run waits for 'godot'; known: approval" in waits.error) == (2, True)
     everything = project.run("runs", "retry", "--all")
     assert (everything.code, everything.out.count("retried as run")) == (0, 1)
 

@@ -200,9 +200,16 @@ def test_wrong_options_of_a_tool_with_keys_are_refused() -> None:
         """Act."""
         return name
 
+    async def later(arguments: dict[str, Any]) -> object:
+        return arguments["name"]
+
     with pytest.raises(ConfigError, match="once must be a function from the arguments to a key, not 'name'"):
         tool(once="name")(act)  # type: ignore[call-overload]
+    with pytest.raises(ConfigError, match="once must return a key, and not be an async function"):
+        tool(once=later)(act)
     with pytest.raises(ConfigError, match="a scope is that of the keys of once: give once, too"):
         tool(scope="names")(act)
-    with pytest.raises(ConfigError, match="scope must be a text of 1 to 200 characters"):
-        tool(once=lambda arguments: arguments["name"], scope="")(act)
+    scopes: list[Any] = ["", "s" * 201, 7]
+    for scope in scopes:
+        with pytest.raises(ConfigError, match="scope must be a text of 1 to 200 characters"):
+            tool(once=lambda arguments: arguments["name"], scope=scope)(act)

@@ -269,6 +269,11 @@ async def test_an_unknown_run_or_status_is_refused_by_name():
             await index.run("nobody")
         with pytest.raises(ConfigError, match="queued, running"):
             await index.runs(status="sleeping")
+        with pytest.raises(
+            ConfigError, match="no run waits for 'godot'; known: approval, unverifiable, wait"
+        ):
+            await index.runs(waiting_for="godot")
+        assert await index.runs(waiting_for="cancel") == []
 
 
 async def test_pages_go_on_after_the_last_row_also_among_rows_of_the_same_time():
