@@ -316,7 +316,7 @@ def _call(event: Event, so_far: _RunSoFar) -> _Said | None:  # noqa: C901, PLR09
     match event:
         case ToolCall():
             so_far.tools[event.tool_call_id or ""] = event.tool_name
-            by = f"by the {event.executed_by}" if event.executed_by else ""
+            by = f"by the {event.executed_by}" if event.executed_by else _within(event.tool_call_id, event)
             arguments = event.arguments if event.raw_arguments is None else event.raw_arguments
             return _Said(what=f"→ {event.tool_name}", detail=by, tone="call", value=arguments)
         case ToolStarted():
@@ -332,7 +332,8 @@ def _call(event: Event, so_far: _RunSoFar) -> _Said | None:  # noqa: C901, PLR09
         case ToolResult():
             return _result(event)
         case ApprovalRequested():
-            told = f"{event.approval_id} ({event.kind}) {event.tool_name}"
+            place = event.tool_call_id if event.tool_call_id is not None else event.place
+            told = f"{event.approval_id} ({event.kind}) {event.tool_name} {_within(place, event)}".rstrip()
             return _Said(what="approval", detail=told, tone="ask")
         case ApprovalResolved():
             by = f" {_actor(event)}".rstrip()
@@ -345,7 +346,8 @@ def _call(event: Event, so_far: _RunSoFar) -> _Said | None:  # noqa: C901, PLR09
             return _Said(what=what, detail=f"{event.place} {event.why}", tone="dim")
         case WaitStarted():
             what = "the callback " if event.kind == "callback" else ""
-            told = f"for {what}{event.name or 'a time'}"
+            within = _within(event.place, event)
+            told = f"for {what}{event.name or 'a time'}{f', {within}' if within else ''}"
             return _Said(what="waits", detail=told, until=event.until, tone="ask")
         case WaitEnded():
             by = f" by {event.by}" if event.by else ""
@@ -360,14 +362,21 @@ def _call(event: Event, so_far: _RunSoFar) -> _Said | None:  # noqa: C901, PLR09
             return None
 
 
+def _within(place: str | None, event: Event) -> str:
+    """Return the step or branch of a workflow in which an operation is asked for: `in find`, `in gather#0.1`."""
+    branch = (place or "").rpartition("/")[0] if event.step is None else ""
+    return f"in {branch}" if branch else ""
+
+
 def _result(event: ToolResult) -> _Said:
     attempt = event.metadata.get("attempt", 1)
     tried = f"attempt {attempt}: " if attempt != 1 else ""
     told = value_words(result_words(event)) if event.success else event.error or "failed"
     told += " (postcondition holds)" if event.success and event.metadata.get("postcondition") else ""
+    within = _within(event.tool_call_id, event)
     return _Said(
         what=f"← {event.tool_name}",
-        detail=tried + told,
+        detail=(f"{within}: " if within else "") + tried + told,
         took_s=None if event.executed_by else event.duration_ms / 1000,
         tone="good" if event.success else "bad",
     )

@@ -163,3 +163,45 @@ def test_the_live_view_has_all_parts_and_harmless_text(project: Project, runs: d
     assert "\x1b[2J" not in whole.out
     shown = " ".join(project.on_terminal("top", "--once", width=80).split())
     assert runs["closer paused"][-12:] in shown.replace(" ", "")
+
+
+WORKFLOW = '''
+from foldlog.runtime import Registry, WorkflowRun, tool, workflow
+
+@tool(effect="unsafe")
+def send_mail(text: str) -> str:
+    """Send."""
+    return f"sent {text}"
+
+@workflow
+async def remind(run: WorkflowRun, order: str) -> str:
+    await run.gather(lambda r: r.call(send_mail, text=f"a {order}"), lambda r: r.call(send_mail, text=f"b {order}"))
+    await run.step("paid").wait_for("paid", timeout_s=86400)
+    return "paid"
+
+registry = Registry(workflows=[remind])
+'''
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_workflow_shows_its_operations_their_branches_and_what_it_waits_for(
+    project: Project, width: int
+) -> None:
+    (project.place / "reminding.py").write_text(WORKFLOW)
+    assert project.run("run", "reminding:remind", "17", "--no-wait").code == 5
+    (row,) = project.run("runs", "list", "--json").document
+    run_id = row["run_id"]
+    listed = shown(project, width, "runs", "list")
+    assert len(listed) == 3
+    assert run_id[-6:] in listed[1]
+    assert " remind " in listed[1]
+    assert " paused " in listed[1]
+    assert re.fullmatch(r" +Waits for signal `paid`.* until .*", listed[2])
+    lines = shown(project, width, "runs", "show", run_id)
+    assert lines[0].startswith(f"paused (wait)  run {run_id}  2 operations")
+    assert f"do      foldlog runs signal {run_id} paid" in lines
+    told = re.sub(r"\s+", " ", " ".join(lines))
+    for branch, text in (("gather#0.0", "a 17"), ("gather#0.1", "b 17")):
+        assert f'→ send_mail in {branch} {{"text":"{text}"}}' in told
+        assert re.search(rf"← send_mail \d\.\d+ s in {branch}: sent {text}", told)
+    assert re.search(r"waits for paid, in paid until \d{4}-", told)
