@@ -112,13 +112,23 @@ def open_backup(target: Path) -> tuple[Path, Manifest]:
     return max(found, key=lambda each: each[1].began_at)
 
 
-def backups_in(place: Path) -> Iterator[tuple[Path, Manifest]]:
-    """Yield the complete backups of a place, by name. Raises `ConfigError`, `BackupDamaged`."""
+def backups_in(place: Path, damaged: list[BackupDamaged] | None = None) -> Iterator[tuple[Path, Manifest]]:
+    """Yield the complete backups of a place, by name; what is wrong with others goes into `damaged`, if that is given.
+
+    Raises `ConfigError`, and otherwise `BackupDamaged`.
+    """
     if not place.is_dir():
         raise ConfigError(f"{place} is not a directory")
     for directory in sorted(place.iterdir()):
         if not directory.name.endswith(PARTIAL) and (directory / MANIFEST).exists():
-            yield directory, _read(directory)
+            try:
+                manifest = _read(directory)
+            except BackupDamaged as error:
+                if damaged is None:
+                    raise
+                damaged.append(error)
+            else:
+                yield directory, manifest
 
 
 def check_files(directory: Path, manifest: Manifest) -> None:

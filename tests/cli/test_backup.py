@@ -95,3 +95,14 @@ def test_a_backup_in_an_object_store_that_lost_or_changed_a_file_is_not_restored
             refused = project.run("backup", "restore", target, "--as", "damaged")
             assert (refused.code, told in refused.error) == (1, True), refused.err
     assert project.run("runs", "list", "-n", "damaged").out == ""
+
+
+def test_a_damaged_backup_is_named_beside_those_that_are_whole(project: Project, tmp_path: Path) -> None:
+    assert project.run("run", "project_agents:helper", "question").code == 0
+    target = str(tmp_path / "several")
+    bad, good = (project.run("backup", "create", target, "--json").document["backup"] for _ in range(2))
+    (Path(bad) / "manifest.json").write_text("{")
+    listed = project.run("backup", "list", target, "--json")
+    assert [each["backup"] for each in listed.document] == [good]
+    assert (listed.code, f"{bad}/manifest.json: it is not a manifest" in listed.error) == (1, True)
+    assert project.run("backup", "restore", good, "--as", f"again-{tmp_path.name[-6:]}").code == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ..exits import NO, OK
+from ..exits import NO, OK, say_error
 from ..options import Json
 from ..settings import Settings, settings_of
 
@@ -63,7 +63,7 @@ def create(
 
 @app.command("list")
 def list_(context: typer.Context, target: Target, *, json: Json = False) -> int:
-    """List the complete backups in TARGET. Exit 1 if there are none."""
+    """List the complete backups in TARGET. Exit 1 if there are none, or one is damaged, which is named."""
     from ..loops import run_async
 
     return run_async(_list(settings_of(context), target, json=json))
@@ -161,19 +161,20 @@ async def _opened(target: str) -> AsyncIterator[_Backup]:
 
 async def _list(settings: Settings, target: str, *, json: bool) -> int:
     from ....eventlog.backup import backups_in
+    from ....eventlog.errors import BackupDamaged
     from ..output.terminal import Screen
     from ..output.times import moment
 
-    screen = Screen(settings)
+    screen, damaged = Screen(settings), list[BackupDamaged]()
     if "://" in target:
         from ...archive.backups import ObjectBackups
 
         backups = ObjectBackups(target)
         with _room() as room:
             await backups.fetch_manifests(room)
-            found = [(backups.place(directory), each) for directory, each in backups_in(room)]
+            found = [(backups.place(directory), each) for directory, each in backups_in(room, damaged)]
     else:
-        found = [(str(directory), each) for directory, each in backups_in(Path(target))]
+        found = [(str(directory), each) for directory, each in backups_in(Path(target), damaged)]
     if json:
         screen.json([_document(place, manifest) for place, manifest in found])
     elif found:
@@ -188,9 +189,11 @@ async def _list(settings: Settings, target: str, *, json: bool) -> int:
             for place, each in found
         ]
         screen.table(("backup", "namespace", "began", "messages", "size"), rows)
-    else:
+    elif not damaged:
         screen.say(f"no backups in {target}")
-    return OK if found else NO
+    for error in damaged:
+        say_error(str(error))
+    return OK if found and not damaged else NO
 
 
 async def _create(settings: Settings, target: str, *, json: bool) -> int:
