@@ -1,4 +1,4 @@
-"""Tokens in the log (W62), keys of requests (W61), and the door as strangers try it."""
+"""Tokens in the log (W62), keys of requests (W61), answers without words (W58), and the door as strangers try it."""
 
 from __future__ import annotations
 
