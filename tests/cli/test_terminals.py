@@ -199,8 +199,8 @@ def test_a_workflow_shows_its_operations_their_branches_and_what_it_waits_for(
     assert re.fullmatch(r" +Waits for signal `paid`.* until .*", listed[2])
     lines = shown(project, width, "runs", "show", run_id)
     assert lines[0].startswith(f"paused (wait)  run {run_id}  2 operations")
-    assert f"do      foldlog runs signal {run_id} paid" in lines
     told = re.sub(r"\s+", " ", " ".join(lines))
+    assert f"runs signal {run_id} paid" in told
     for branch, text in (("gather#0.0", "a 17"), ("gather#0.1", "b 17")):
         assert f'→ send_mail in {branch} {{"text":"{text}"}}' in told
         assert re.search(rf"← send_mail \d\.\d+ s in {branch}: sent {text}", told)
