@@ -49,7 +49,6 @@ def test_the_named_test_fails_with_each_defect(defect: UnitDefect, tmp_path: Pat
     assert package is not None
     assert package.origin is not None
     shutil.copytree(Path(package.origin).parents[1], tmp_path / "foldlog")
-    patched(tmp_path / "foldlog" / defect.file, defect.old, defect.new)
     command = [
         sys.executable,
         "-m",
@@ -63,6 +62,7 @@ def test_the_named_test_fails_with_each_defect(defect: UnitDefect, tmp_path: Pat
         defect.test,
     ]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    with patched(tmp_path / "foldlog" / defect.file, defect.old, defect.new):
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout
     assert f"FAILED {defect.test}" in done.stdout, done.stdout
