@@ -1,9 +1,16 @@
-"""`foldlog top`: workers, queues, runs and approvals, live on a terminal."""
+"""`foldlog top`: workers, queues, approvals and runs, live on a terminal."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import os
+import signal
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -11,18 +18,21 @@ from ..exits import OK
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Group
-    from rich.table import Table
+    from rich.text import Text
 
     from ....projections.approvals import ApprovalRow
     from ....projections.operating.why import Why
     from ....projections.run_list import RunRow
     from ....runtime import Runtime
     from ....runtime.operating.rows import AgentRow, WorkerRow
+    from ..output.tables import Cell, Column
 
-RUNS_SHOWN = 20
+RUNS_SHOWN = 200
+SILENT_S = 3.0
+"""After so long without an answer of the log, or after three looks, the view says that it is an old one."""
 
 
 def top(
@@ -33,7 +43,7 @@ def top(
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look once; also without a terminal.")] = False,
 ) -> int:
-    """Watch workers, queues, open runs and approvals. Ctrl-C ends it."""
+    """Watch workers, queues, approvals and open runs. `q` or Ctrl-C ends it."""
     from ..loops import run_async
 
     return run_async(_top(settings_of(context), interval, once=once or not sys.stdout.isatty()))
@@ -46,88 +56,300 @@ async def _top(settings: Settings, interval: float, *, once: bool) -> int:
     screen = Screen(settings)
     async with opened(settings) as runtime:
         if once:
-            screen.out.print(await _frame(runtime))
+            screen.out.print(_page(await _look(runtime), screen.out.width))
             return OK
         from rich.live import Live
 
-        with Live(await _frame(runtime), console=screen.out, screen=True, auto_refresh=False) as live:
-            while True:
-                await runtime.log.clock.sleep(interval)
-                live.update(await _frame(runtime), refresh=True)
+        with _quiet(), Live(console=screen.out, screen=True, auto_refresh=False) as live:
+            async with _watched(runtime, interval) as watched:
+                while not watched.over:
+                    width, height = live.console.size
+                    live.update(_page(watched.seen, width, height, watched.note(interval)), refresh=True)
+                    await watched.changed(interval)
+    return OK
 
 
-async def _frame(runtime: Runtime) -> Group:
-    from rich.console import Group
-    from rich.text import Text
+class Seen(NamedTuple):
+    """What one look has found. `ends` are the unique ends of the ids of `runs` and of the runs of `approvals`."""
 
+    namespace: str
+    at: float
+    counts: Mapping[str, int]
+    workers: Sequence[WorkerRow]
+    agents: Sequence[AgentRow]
+    runs: Sequence[RunRow]
+    whys: Mapping[str, Why]
+    approvals: Sequence[ApprovalRow]
+    ends: Mapping[str, str]
+
+
+async def _look(runtime: Runtime) -> Seen:
     from ....projections.run_list import OPEN
-    from ..output.times import moment
 
     operations, index = runtime.operations, await runtime.index()
     counts = await index.count_runs(1_000_000)
     rows: list[RunRow] = []
-    for status in ("running", "paused", "queued"):
+    for status in sorted(OPEN, key=("running", "paused", "queued").index):
         rows += await index.runs(RUNS_SHOWN - len(rows), status=status) if len(rows) < RUNS_SHOWN else []
-    open_count = sum(counts[status] for status in OPEN)
-    head = f"{runtime.log.namespace}  {moment(runtime.log.clock.now())}  "
-    told = ", ".join(f"{count:,} {status}" for status, count in counts.items() if count) or "no runs"
-    return Group(
-        Text.assemble((head, "bold"), told),
-        _workers(await operations.workers()),
-        _agents(await operations.agents()),
-        _runs(rows, await operations.why(rows), open_count),
-        _approvals(await index.approvals()),
+    approvals = await index.approvals()
+    return Seen(
+        runtime.log.namespace,
+        runtime.log.clock.now(),
+        counts,
+        await operations.workers(),
+        await operations.agents(),
+        rows,
+        await operations.why(rows),
+        approvals,
+        await index.ends_of_ids({*(row.run_id for row in rows), *(row.run_id for row in approvals)}),
     )
 
 
-def _table(title: str, *columns: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, expand=sys.stdout.isatty(), pad_edge=False
-    )
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+# --- looking again and again ------------------------------------------------------------------------------------------
 
 
-def _text(*cells: Any) -> list[Any]:
+@dataclasses.dataclass
+class _Watched:
+    """The last look, and what wakes the view: another look, a key, a signal, another size of the terminal."""
+
+    runtime: Runtime
+    seen: Seen
+    looking: asyncio.Task[None] | None = None
+    over: bool = False
+    woken: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+
+    async def look_again(self, interval: float) -> None:
+        """Look until cancelled; a log that is out of reach is asked again."""
+        from ....eventlog.errors import LogUnavailable
+
+        while True:
+            await self.runtime.log.clock.sleep(interval)
+            with contextlib.suppress(LogUnavailable):
+                self.seen = await _look(self.runtime)
+                self.woken.set()
+
+    async def changed(self, interval: float) -> None:
+        """Wait for news, at most for the time between two looks. Raises what ended the looking."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.woken.wait(), interval)
+        self.woken.clear()
+        if self.looking is not None and self.looking.done():
+            self.looking.result()
+
+    def note(self, interval: float) -> str:
+        """Return what is to be said about the age of the look; empty for nothing."""
+        silent_s = self.runtime.log.clock.now() - self.seen.at
+        if silent_s < max(SILENT_S, 3 * interval):
+            return ""
+        return f"the log has not answered for {silent_s:.0f} s; this is what it was before"
+
+    def end(self) -> None:
+        """End the view."""
+        self.over = True
+        self.woken.set()
+
+
+@contextlib.asynccontextmanager
+async def _watched(runtime: Runtime, interval: float) -> AsyncIterator[_Watched]:
+    from ..loops import interruption
+
+    watched = _Watched(runtime, await _look(runtime))
+    with interruption() as interrupted, _terminal(watched):
+
+        async def end() -> None:
+            await interrupted.wait()
+            watched.end()
+
+        watched.looking = asyncio.create_task(watched.look_again(interval))
+        ending = asyncio.create_task(end())
+        try:
+            yield watched
+        finally:
+            for task in (watched.looking, ending):
+                task.cancel()
+            await asyncio.gather(watched.looking, ending, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def _terminal(watched: _Watched) -> Iterator[None]:
+    """Take keys as they are pressed, and notice another size; where a terminal cannot do that, Ctrl-C still works."""
+    try:
+        import termios
+        import tty
+
+        before = termios.tcgetattr(sys.stdin)
+    except (ImportError, OSError, ValueError):
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def pressed() -> None:
+        keys = os.read(sys.stdin.fileno(), 1024)  # all that there are: what a buffer keeps wakes nobody
+        if not keys or b"q" in keys.lower():
+            watched.end()
+
+    tty.setcbreak(sys.stdin)
+    loop.add_reader(sys.stdin, pressed)
+    loop.add_signal_handler(signal.SIGWINCH, watched.woken.set)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGWINCH)
+        loop.remove_reader(sys.stdin)
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep log lines, such as that of a lost server, from the screen that is drawn on; the view says it itself."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+class _Part(NamedTuple):
+    """A table with a title that says how many there are."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    total: int
+
+    def lines(self, width: int, most: int | None) -> list[Text]:
+        """Return its lines; with `most`, as many rows as fit into so many, and how many there are beyond."""
+        from rich.text import Text
+
+        from ..output.tables import laid_out
+
+        found: list[Text] = []
+        for shown in range(len(self.rows) if most is None else min(len(self.rows), most), -1, -1):
+            beyond = self.total - shown
+            title = f"{self.title} ({self.total})" + (f"  {shown} shown" if beyond and shown else "")
+            found = [Text(title, "bold reverse")]
+            found += laid_out(self.columns, self.rows[:shown], width) if shown else ()
+            if most is None or len(found) <= most:
+                return found
+        return found[:most]
+
+
+def _page(seen: Seen, width: int, height: int | None = None, note: str = "") -> Group:
+    """Return the view; with a height, cut to it: parts that need little have all of it, the others share the rest."""
+    from rich.console import Group
     from rich.text import Text
 
+    from ..output.times import moment
+
+    told = ", ".join(f"{count:,} {status}" for status, count in seen.counts.items() if count) or "no runs"
+    head = Text.assemble((f"{seen.namespace}  {moment(seen.at)}  ", "bold"), told)
+    if note:
+        head = Text(note, "bold red")
+    parts = [
+        _workers(seen.workers),
+        _agents(seen.agents),
+        _approvals(seen),
+        _runs(seen, whole=height is None),
+    ]
+    if height is None:
+        return Group(head, *(line for part in parts for line in part.lines(width, None)))
+    head.truncate(width)
+    asked = {n: len(part.lines(width, None)) for n, part in enumerate(parts)}
+    left, room = height - 1, dict[int, int]()
+    for number, n in enumerate(sorted(asked, key=lambda n: asked[n])):
+        room[n] = min(asked[n], left // (len(parts) - number))
+        left -= room[n]
+    lines = [line for n, part in enumerate(parts) for line in part.lines(width, room[n])]
+    for line in lines:
+        line.no_wrap = True
+    return Group(head, *lines[: height - 1])
+
+
+def _columns(*names: str, cut: str = "", leaving: Sequence[str] = (), below: str = "") -> list[Column]:
+    """Return columns: those in `leaving` are dropped in that order, those in `cut` may be cut."""
+    from ..output.tables import Column
+
+    leaves = {name: number for number, name in enumerate(leaving, start=1)}
+    return [
+        Column(name, leaves=leaves.get(name, 0), cut=name in cut.split(), below=name == below)
+        for name in names
+    ]
+
+
+def _workers(rows: Sequence[WorkerRow]) -> _Part:
     from ..output.escaping import one_line
 
-    return [Text(one_line(str(cell))) for cell in cells]
-
-
-def _workers(rows: Sequence[WorkerRow]) -> Table:
-    table = _table(f"Workers ({len(rows)})", "worker", "runs", "last sign", "build", "serves")
+    columns = _columns(
+        "worker", "runs", "last sign", "build", "serves", cut="worker serves", leaving=("build", "last sign")
+    )
+    cells: list[list[Cell]] = []
     for row in rows:
         runs = f"{len(row.drives)} of {row.concurrency}" if row.serves else str(len(row.drives))
         sign = f"{row.silent_s:.1f} s" if row.drives else ""
-        table.add_row(*_text(row.worker, runs, sign, row.build or row.release, ", ".join(row.serves)))
-    return table
+        told = (one_line(row.worker), runs, sign, one_line(row.build or row.release))
+        cells.append([*told, one_line(", ".join(row.serves))])
+    return _Part("Workers", columns, cells, len(rows))
 
 
-def _agents(rows: Sequence[AgentRow]) -> Table:
-    table = _table("Queue", "agent", "queued", "driven", "parked", "wake-ups", "workers")
-    for row in rows:
-        table.add_row(*_text(row.agent, row.queued, row.driven, row.parked, row.wakeups, len(row.workers)))
-    return table
+def _agents(rows: Sequence[AgentRow]) -> _Part:
+    from ..output.escaping import one_line
+
+    columns = _columns("agent", "queued", "driven", "parked", "wake-ups", "workers", cut="agent")
+    cells: list[list[Cell]] = [
+        [
+            one_line(row.agent),
+            *map(str, (row.queued, row.driven, row.parked, row.wakeups, len(row.workers))),
+        ]
+        for row in rows
+    ]
+    return _Part("Queue", columns, cells, len(rows))
 
 
-def _runs(rows: Sequence[RunRow], whys: dict[str, Why], count: int) -> Table:
-    table = _table(f"Open runs ({count})", "run", "agent", "status", "steps", "why")
-    for row in rows:
-        why = whys[row.run_id].sentence if row.run_id in whys else ""
-        table.add_row(*_text(row.run_id, row.agent, row.status, row.steps, why))
-    return table
-
-
-def _approvals(rows: Sequence[ApprovalRow]) -> Table:
+def _approvals(seen: Seen) -> _Part:
+    from ..output.escaping import one_line
+    from ..output.tables import Id
     from ..output.times import moment
 
-    table = _table(f"Approvals ({len(rows)})", "approval", "kind", "tool", "run", "requested")
-    for row in rows[:RUNS_SHOWN]:
-        table.add_row(*_text(row.approval_id, row.kind, row.tool_name, row.run_id, moment(row.requested_at)))
-    return table
+    columns = _columns(
+        "approval", "kind", "tool", "run", "requested", cut="tool", leaving=("requested", "kind")
+    )
+    cells: list[list[Cell]] = [
+        [
+            row.approval_id,
+            row.kind,
+            one_line(row.tool_name),
+            Id(row.run_id, seen.ends.get(row.run_id, row.run_id), style=""),
+            moment(row.requested_at),
+        ]
+        for row in seen.approvals[:RUNS_SHOWN]
+    ]
+    return _Part("Approvals", columns, cells, len(seen.approvals))
+
+
+def _runs(seen: Seen, *, whole: bool) -> _Part:
+    """Return the open runs; `whole` has their sentences in full, below their rows if need be."""
+    from ....projections.run_list import OPEN
+    from ..output.escaping import one_line
+    from ..output.tables import Id
+
+    columns = _columns(
+        *("run", "agent", "status", "steps", "why"),
+        cut="agent" if whole else "agent why",
+        leaving=("steps", "agent"),
+        below="why" if whole else "",
+    )
+    cells: list[list[Cell]] = [
+        [
+            Id(row.run_id, seen.ends.get(row.run_id, row.run_id)),
+            one_line(row.agent),
+            row.status,
+            str(row.steps),
+            one_line(seen.whys[row.run_id].sentence) if row.run_id in seen.whys else "",
+        ]
+        for row in seen.runs
+    ]
+    return _Part("Open runs", columns, cells, sum(seen.counts[status] for status in OPEN))
