@@ -5,11 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import hashlib
 import json
+import subprocess
+import sys
+import venv
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, cast
 
 import nats
+import platformdirs
 import pytest
 from foldlog.adapters.cli.protocols import protocol_routes
 from foldlog.adapters.nats_agents.envelope import BadPrompt, read_prompt
@@ -26,6 +32,7 @@ from tests.protocols.counter import Counter
 pytestmark = pytest.mark.anyio
 ORDER = "Order 17 was paid twice"
 READ_S = 60.0
+HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +130,99 @@ async def test_an_agent_is_found_prompted_and_its_approval_is_a_query(
         (row,) = await runtime.approvals(pending=False)
         assert (row.decision, row.by, done.error) == ("approved", "nats", "")
     await client.close()
+
+
+@pytest.mark.parametrize("executor", ["local", "durable"])
+async def test_a_run_goes_on_without_its_caller_is_told_to_another_and_ends_both_once_it_is_cancelled(
+    server: EphemeralServer, executor: str
+) -> None:
+    counter = Counter(MemoryLog(), executor, {})
+    client = await nats.connect(server.url)
+    async with served(server, executor, counter.registry) as runtime:
+        subject = await subject_of(client, "sleeper", executor)
+        inbox = client.new_inbox()
+        leaving = await client.subscribe(inbox)
+        await client.publish(subject, b"sleep", reply=inbox)
+        told = [json.loads((await leaving.next_msg(timeout=READ_S)).data)["data"] for _ in range(2)]
+        await leaving.unsubscribe()
+        await counter.asleep.wait()
+        run = runtime.get_run(told[1].removeprefix("run "))
+        assert (await run.state()).status == "running"
+        again = json.dumps({"prompt": "Who is it?", "run": run.run_id}).encode()
+        streams = [asyncio.create_task(Stream(client).ask(subject, again)) for _ in range(2)]
+        await run.cancel("not needed", by="ada")
+        for stream in await asyncio.gather(*streams):
+            assert (stream.run, stream.error) == (run.run_id, "500")
+        state = await run.state()
+        assert (state.status, state.cancel_by) == ("cancelled", "ada")
+        assert sum(row.agent == "sleeper" for row in await runtime.list_runs()) == 1
+    await client.close()
+
+
+def synadia_python() -> Path:
+    """Return the Python with the client of Synadia; the first call installs it, outside of the source tree."""
+    wanted = HERE / "synadia_client.txt"
+    digest = hashlib.sha256(wanted.read_bytes() + sys.version.encode()).hexdigest()[:16]
+    home = platformdirs.user_cache_path("foldlog-tests", appauthor=False) / f"synadia-{digest}"
+    python = home / "bin" / "python"
+    if not (home / "ready").exists():
+        venv.create(home, with_pip=True, clear=True)
+        pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", wanted]
+        subprocess.run(pip, check=True)
+        (home / "ready").touch()
+    return python
+
+
+class Synadia:
+    """The client's program under way, or at its end."""
+
+    def __init__(self, python: Path, url: str, *args: str) -> None:
+        command = [python, HERE / "synadia_client.py", url, *args]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    async def next(self) -> dict[str, str]:
+        """Return its next message; empty at the end."""
+        assert self.process.stdout is not None
+        line = await asyncio.wait_for(asyncio.to_thread(self.process.stdout.readline), READ_S)
+        return json.loads(line) if line else {}
+
+    async def rest(self) -> list[dict[str, str]]:
+        """Return its messages up to the end."""
+        found = []
+        while message := await self.next():
+            found.append(message)
+        with self.process:
+            assert await asyncio.to_thread(self.process.wait, READ_S) == 0
+        return found
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("executor", ["local", "durable"])
+async def test_the_client_of_synadia_uses_a_tool_answers_an_approval_comes_back_and_hears_of_a_cancel(
+    server: EphemeralServer, executor: str
+) -> None:
+    python = await asyncio.to_thread(synadia_python)
+    counter = Counter(MemoryLog(), executor, {})
+    at = (server.url, executor)
+    async with served(server, executor, counter.registry):
+        left = await Synadia(python, *at, "refunds", ORDER, "").rest()
+        assert [message["text"] for message in left if "text" in message] == ["It was paid twice."]
+        assert left[-1]["query"].startswith("refunds asks for approval (tool): refund")
+        run_id = left[1]["status"].removeprefix("run ")
+    async with served(server, executor, counter.registry) as runtime:  # another server
+        done = await Synadia(python, *at, "refunds", "go on", "yes", run_id).rest()
+        assert "".join(message.get("text", "") for message in done) == (
+            "It was paid twice.\n\nOrder 17 is refunded."
+        )
+        (row,) = [row for row in await runtime.approvals(pending=False) if row.run_id == run_id]
+        assert (row.decision, row.by) == ("approved", "nats")
+        sleeping = Synadia(python, *at, "sleeper", "sleep", "")
+        while "run " not in (message := await sleeping.next())["status"]:
+            pass
+        await counter.asleep.wait()
+        await runtime.get_run(message["status"].removeprefix("run ")).cancel(by="ada")
+        (ended,) = [message for message in await sleeping.rest() if "error" in message]
+        assert "cancelled" in ended["error"]
 
 
 async def test_odd_prompts_are_errors_of_the_protocol_and_end_their_streams(server: EphemeralServer) -> None:

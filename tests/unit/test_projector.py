@@ -334,7 +334,8 @@ def test_a_search_and_the_counts_of_it_read_the_texts_in_an_index():
         f"SELECT row FROM rows_runs WHERE {found} ORDER BY submitted_at DESC, key DESC LIMIT 50", "x", "x"
     )
     assert select == "SCAN rows_runs USING INDEX runs_by_submitted_at_key_input"
-    for where in (f"status IS ? AND {found}", "agent IS ? AND status IS ?"):
+    each = [f"{column} IS ? AND status IS ?" for column in ("agent", "executor", "model")]
+    for where in (f"status IS ? AND {found}", *each):
         values = ("x",) * where.count("?")
         count = plan_of(f"SELECT count(*) FROM (SELECT 1 FROM rows_runs WHERE {where} LIMIT ?)", *values, 9)
         assert "USING COVERING INDEX" in count
