@@ -392,3 +392,28 @@ def answer_s(api: httpx.Client, address: str, pid: int) -> float:
         assert api.get(address).status_code == 200, address
         taken.append(time.monotonic() - began)
     return min(*taken, (cpu_s(pid) - cpu) / times)
+
+
+HOUR_RUNS, SOME_RUNS = 36_000, 1_500
+"""At 100 events a second, ten of them a run; and as many as are written here, twice."""
+
+
+def test_a_list_that_is_left_open_grows_by_less_than_twenty_megabytes_an_hour(
+    shop: Site, project: Project, open_page: Open
+) -> None:
+    """An hour's runs would come in an hour: the growth over some of them, as fast as they can be stored, is scaled."""
+    with console(project) as (process, address):
+        page = open_page("runs", at=f"{address}/")
+        until(page, "live", ".stream")
+        sizes = []
+        for half in range(2):
+            for number in range(SOME_RUNS):
+                family = Family(f"soak-{half}-{number}", start=time.time())
+                family.begin()
+                family.commit(Status(status="completed"))
+                shop.do(shop.plant(family))
+            until(page, f"soak-{half}-{SOME_RUNS - 1}"[-7:], ".grid-row")
+            sizes.append((memory(page), psutil.Process(process.process.pid).memory_info().rss))
+        grown, served = (HOUR_RUNS / SOME_RUNS * (now - then) / MB for then, now in zip(*sizes, strict=True))
+        told("an hour's growth of the server, with its projections in memory", served, 200, "MB")
+        assert told("an hour's growth of a list that is left open", grown, 20, "MB") <= 20

@@ -213,6 +213,7 @@ async def test_without_a_key_each_message_is_one_of_its_own() -> None:
 
 
 async def test_a_kept_answer_repeats_no_words_of_the_run() -> None:
+    """An answer is kept in clear, so of a sealed namespace it would be a leak (W58)."""
     log = MemoryLog()
     async with api(log) as served, served.client("operator", idempotency_key="k") as client:
         _run, approval = await paused(served.runtime)
