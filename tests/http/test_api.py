@@ -106,7 +106,6 @@ async def test_an_approval_is_answered_once_and_the_second_hears_who_was_first()
             "run_id": run_id,
             "decision": "rejected",
             "by": "the-operator",
-            "note": "twice",
         }
         yes = await bo.post(f"/approvals/{approval}/decision", json={"decision": "approved"})
         assert (yes.status_code, yes.json()["by"], yes.json()["decision"]) == (

@@ -507,7 +507,7 @@ def _of(info: Any) -> st.SearchStrategy[Any]:  # noqa: C901, PLR0912 - one line 
         case msgspec.inspect.TupleType():
             return st.tuples(*(_of(each) for each in info.item_types))
         case msgspec.inspect.DictType():
-            return st.dictionaries(IDS, _of(info.value_type), max_size=2)
+            return st.dictionaries(_of(info.key_type), _of(info.value_type), max_size=2)
         case msgspec.inspect.StructType():
             fields = {field.encode_name: _of(field.type) for field in info.fields}
             if info.tag_field is not None:

@@ -15,7 +15,7 @@ from foldlog.runtime.executors.worker import Worker
 
 
 def driving(run: str, epoch: int) -> Any:
-    state = SimpleNamespace(agent="helper", root=run, run=run, head=SimpleNamespace(rev=3))
+    state = SimpleNamespace(agent="helper", root=run, run=run, priority="normal", head=SimpleNamespace(rev=3))
     journal = SimpleNamespace(subject=SimpleNamespace(shard=0))
     return SimpleNamespace(journal=journal, state=state, epoch=epoch, renew=None, renewed=lambda _since: None)
 

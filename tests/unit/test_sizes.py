@@ -23,11 +23,11 @@ LARGE_CLASSES = {
         "the loop over one run: all of it reads and writes one claim and inbox",
     ),
     "replay/parity/stage.py:_Stage": (
-        330,
+        350,
         "one case on one executor: all of it looks at the same run and its log",
     ),
     "replay/simulation/world.py:World": (
-        330,
+        355,
         "what outlives processes: every method reads or writes the same world",
     ),
     "runtime/driving/children.py:ChildRuns": (
