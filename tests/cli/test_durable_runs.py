@@ -213,13 +213,13 @@ def test_a_worker_that_serves_many_agents_shows_how_far_it_is(project: Project, 
         "registry = Registry(agents=agents)\n"
     )
     worker = ("worker", "crowd_agents:registry", "--name")
-    end = "104 of 104 consumers of wake-ups are ready"
+    end = "312 of 312 consumers of wake-ups are ready"
     piped = start(*worker, "piped")
     assert "a10, a11 and 14 more agents on nats://" in piped.until("worker piped serves a00, a01")
-    piped.until("100 of 104 consumers of wake-ups are ready")
+    piped.until("100 of 312 consumers of wake-ups are ready")
     piped.until(end)
     shown = project.on_terminal(*worker, "shown", until=end)
-    assert "100 of 104 consumers of wake-ups are ready" in shown
+    assert "100 of 312 consumers of wake-ups are ready" in shown
     assert "worker shown has ended" in shown
 
 
