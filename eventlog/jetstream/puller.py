@@ -226,7 +226,7 @@ class Puller:
         for source in self._sources:
             if source.lost:
                 with contextlib.suppress(LogUnavailable):
-                    await self._remake(source.shard, source.agent)
+                    await self._remake(source.shard, source.queue)
                     source.lost = False
 
     def _broke(self) -> None:

@@ -37,10 +37,11 @@ from foldlog.eventlog.conformance.suite import Writer, closing, everything, new_
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.embedded.process import choose_port
 from foldlog.eventlog.jetstream import JetStreamLog, follower, leases
-from foldlog.eventlog.jetstream.layout import Layout
+from foldlog.eventlog.jetstream.layout import Layout, queue_of
 from foldlog.eventlog.jetstream.streams import read_all
 from foldlog.eventlog.jetstream.wire import Done
 from foldlog.eventlog.ports import Presence, served
+from foldlog.eventlog.priorities import PRIORITIES, Priority
 
 from tests.jetstream.support import (
     PATIENCE_S,
@@ -496,14 +497,16 @@ async def test_wake_ups_come_again_after_the_server_was_killed(
     assert delivery.wakeup.cause == 7
 
 
-async def test_a_consumer_that_was_deleted_is_made_again(log: JetStreamLog) -> None:
+@pytest.mark.parametrize("priority", PRIORITIES)
+async def test_a_consumer_that_was_deleted_is_made_again(log: JetStreamLog, priority: Priority) -> None:
     agent = new_name("agent")
+    queue = queue_of(agent, priority)
     async with log.wakeups.pull(frozenset({agent})) as deliveries:
         waiting = asyncio.ensure_future(anext(deliveries))
         await asyncio.sleep(0.01)
         for shard in range(2):
-            await log._wire.api(f"CONSUMER.DELETE.FL_default_{shard:02x}.{agent}", None, Done)
-        await log.wakeups.send(wakeup_for(agent, 7))
+            await log._wire.api(f"CONSUMER.DELETE.FL_default_{shard:02x}.{queue}", None, Done)
+        await log.wakeups.send(msgspec.structs.replace(wakeup_for(agent, 7), priority=priority))
         with fail_after(PATIENCE_S):
             assert (await waiting).wakeup.cause == 7
 
