@@ -6,6 +6,7 @@ record. The counts are cumulative and are kept with the cursor, so that a restar
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Literal
 
@@ -90,9 +91,7 @@ class Spread(msgspec.Struct, kw_only=True):
         self.most = max(self.most, took_s)
         self.count += 1
         self.total += took_s
-        self.buckets[
-            next((n for n, bound in enumerate(DURATIONS_S) if took_s <= bound), len(DURATIONS_S))
-        ] += 1
+        self.buckets[bisect_left(DURATIONS_S, took_s)] += 1
 
 
 class Counts(msgspec.Struct, kw_only=True):
