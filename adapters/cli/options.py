@@ -29,3 +29,13 @@ IgnoredUsage = Annotated[
     typer.Option(metavar="WHAT", help="cached-tokens or usage: counts of a real provider that vary."),
 ]
 RunOrFile = Annotated[str | None, typer.Argument(metavar="RUN|FILE", help="A run or a file.")]
+By = Annotated[str, typer.Option(metavar="NAME", help="Name to record; default: yours.")]
+FromVersion = Annotated[
+    int | None,
+    typer.Option(
+        "--from",
+        metavar="N",
+        min=0,
+        help="Only if this is the last version, 0 for none yet; else another change was first.",
+    ),
+]

@@ -60,6 +60,19 @@ class PlanVersion(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
+class GivenStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A step of a plan; without an id it gets the first free number."""
+
+    text: str
+    id: str = ""
+    status: PlanStatus = "pending"
+    note: str = ""
+
+    def step(self) -> PlanStep:
+        """Return the step as it is stored."""
+        return PlanStep(id=self.id, text=self.text, status=self.status, note=self.note)
+
+
 class StandingPlans:
     """The standing plans of a namespace. All methods raise `LogUnavailable`, `LogCorrupted`."""
 
@@ -366,7 +379,7 @@ def _step(given: Step, number: int, kept: Mapping[str, PlanStep]) -> PlanStep:
         found = given
     else:
         try:
-            found = msgspec.convert({"id": "", **given}, _GivenStep).step()
+            found = msgspec.convert(given, GivenStep).step()
         except (msgspec.ValidationError, TypeError) as error:
             raise ConfigError(f"{where}: {error}") from None
     if found.id:
@@ -376,16 +389,6 @@ def _step(given: Step, number: int, kept: Mapping[str, PlanStep]) -> PlanStep:
     if not found.text.strip():
         raise ConfigError(f"{where} has no text")
     return found
-
-
-class _GivenStep(msgspec.Struct, forbid_unknown_fields=True):
-    id: str
-    text: str
-    status: PlanStatus = "pending"
-    note: str = ""
-
-    def step(self) -> PlanStep:
-        return PlanStep(id=self.id, text=self.text, status=self.status, note=self.note)
 
 
 def _check(what: str, text: object) -> None:

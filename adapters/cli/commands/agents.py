@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..exits import NO, OK
-from ..options import Json
+from ..options import By, FromVersion, Json
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -22,18 +22,8 @@ _KINDS = {"ralph": "loop"}
 """Display names of the kinds that have another one."""
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the stored agent.")]
-By = Annotated[str, typer.Option(metavar="NAME", help="Name to record; default: yours.")]
 Version = Annotated[
     int | None, typer.Option("--version", metavar="N", min=1, help="This version; default: the last one.")
-]
-From = Annotated[
-    int | None,
-    typer.Option(
-        "--from",
-        metavar="N",
-        min=0,
-        help="Only if this is the last version, 0 for none yet; else another change was first.",
-    ),
 ]
 app = typer.Typer(
     no_args_is_help=True,
@@ -100,7 +90,7 @@ def save(
         typer.Argument(metavar="FILE...", help="TOML or JSON files, of one agent each or of several."),
     ],
     *,
-    from_: From = None,
+    from_: FromVersion = None,
     note: Annotated[str, typer.Option(metavar="TEXT", help="Why it is changed.")] = "",
     by: By = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check them.")] = False,
@@ -168,7 +158,7 @@ def export(
 
 
 @app.command()
-def remove(context: typer.Context, name: Name, *, from_: From = None, by: By = "") -> int:
+def remove(context: typer.Context, name: Name, *, from_: FromVersion = None, by: By = "") -> int:
     """Start nothing more of a stored agent. Its runs go on, and its versions stay."""
     from ..loops import run_async
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from ..exits import OK
-from ..options import Json
+from ..options import By, FromVersion, Json
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -15,16 +15,6 @@ if TYPE_CHECKING:
     from ....runtime.shared.plans import PlanVersion
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the plan.")]
-By = Annotated[str, typer.Option(metavar="NAME", help="Name to record; default: yours.")]
-From = Annotated[
-    int | None,
-    typer.Option(
-        "--from",
-        metavar="N",
-        min=0,
-        help="Only if this is the last version, 0 for none yet; else another change was first.",
-    ),
-]
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -40,7 +30,7 @@ def save(
         typer.Argument(metavar="FILE...", help="TOML or JSON files, of one plan each: name, goal, steps."),
     ],
     *,
-    from_: From = None,
+    from_: FromVersion = None,
     note: Annotated[str, typer.Option(metavar="TEXT", help="Why it is changed.")] = "",
     by: By = "",
     json: Json = False,
@@ -97,7 +87,7 @@ def step(
 
 
 @app.command()
-def remove(context: typer.Context, name: Name, *, from_: From = None, by: By = "") -> int:
+def remove(context: typer.Context, name: Name, *, from_: FromVersion = None, by: By = "") -> int:
     """Remove a plan. Its versions stay; runs that are to follow it end with an error."""
     from ..loops import run_async
 

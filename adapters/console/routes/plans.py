@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ....eventlog.events import PlanStatus, PlanStep
-from ....runtime.shared.plans import PlanVersion
+from ....eventlog.events import PlanStatus
+from ....runtime.shared.plans import GivenStep, PlanVersion
 from ..routing import Call, Nothing, Route
 
 
@@ -16,15 +16,6 @@ class PlanDetail(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: PlanVersion
     versions: list[PlanVersion]
-
-
-class GivenStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A step of a plan; without an id it gets the first free number."""
-
-    text: str
-    id: str = ""
-    status: PlanStatus = "pending"
-    note: str = ""
 
 
 class SavePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,7 +57,7 @@ async def show_plan(call: Call[VersionQuery, Nothing]) -> PlanDetail:
 async def save_plan(call: Call[Nothing, SavePlan]) -> PlanVersion:
     """Save a standing plan as its next version; a plan that is already so is left alone."""
     asked = call.body
-    steps = [PlanStep(id=each.id, text=each.text, status=each.status, note=each.note) for each in asked.steps]
+    steps = [step.step() for step in asked.steps]
     return await call.runtime.plans.save(
         asked.name, steps, goal=asked.goal, version=asked.version, note=asked.note, by=call.author
     )
