@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -103,9 +104,14 @@ _SUM_DIGITS = 16
 _SUM_KEY = b',"sum":"'
 _SUM_BYTES = len(_SUM_KEY) + _SUM_DIGITS + 2
 _ENCODER = msgspec.json.Encoder(order="deterministic")
-_DECODER = msgspec.json.Decoder(Commit)
 _RAW_DECODER = msgspec.json.Decoder(_RawCommit)
 _ENVELOPE_DECODER = msgspec.json.Decoder(Envelope)
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Commit]:
+    """Return the decoder of commits, made with the first: the types of all events take longer than most imports."""
+    return msgspec.json.Decoder(Commit)
 
 
 def encode(commit: Commit) -> bytes:
@@ -164,7 +170,7 @@ def decode(data: bytes, upcasters: Upcasters = UPCASTERS) -> Commit:
 
 def _decoded(data: bytes, upcasters: Upcasters = UPCASTERS) -> Commit:
     try:
-        commit = _DECODER.decode(data)
+        commit = _decoder().decode(data)
     except (msgspec.ValidationError, msgspec.DecodeError):
         return _decode_leniently(data, upcasters)
     except RecursionError:

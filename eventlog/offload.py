@@ -16,6 +16,7 @@ import base64
 import binascii
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -97,7 +98,12 @@ ASIDE_BYTES_MIN = 512
 _REFERENCE, _SIZE, _VALUE = "$artifact", "size_bytes", "$value"
 _BYTES_PER_CHARACTER_MAX = 6
 _ENCODER = msgspec.json.Encoder(order="deterministic")
-_STORED = msgspec.json.Decoder(StoredEvent)
+
+
+@cache
+def _stored() -> msgspec.json.Decoder[StoredEvent]:
+    """Return the decoder of events, made with the first: the types of all events take longer than most imports."""
+    return msgspec.json.Decoder(StoredEvent)
 
 
 def has_large(events: Iterable[Event], artifacts: FamilyArtifacts) -> bool:
@@ -308,7 +314,7 @@ async def _unsealed(event: E, sealed: SealedContent, artifacts: FamilyArtifacts,
 
 async def _whole(event: Offloaded, artifacts: FamilyArtifacts, where: tuple[str, int]) -> StoredEvent:
     """Return an event that was offloaded completely."""
-    whole: StoredEvent = await _read(event.artifact, artifacts, where, _STORED.decode)
+    whole: StoredEvent = await _read(event.artifact, artifacts, where, _stored().decode)
     return in_place_of(event, whole)
 
 

@@ -9,6 +9,7 @@ invalid, damaged or of another run is ignored, and the run is folded from its be
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -28,7 +29,12 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 _SNAPSHOTS = msgspec.json.Decoder(Snapshot)
-_STATES = msgspec.json.Decoder(RunState)
+
+
+@cache
+def _states() -> msgspec.json.Decoder[RunState]:
+    """Return the decoder of states, made with the first: the types of a state take longer than most imports."""
+    return msgspec.json.Decoder(RunState)
 
 
 def encode_state(state: RunState) -> bytes:
@@ -50,7 +56,7 @@ def state_in(data: bytes) -> RunState | None:
         snapshot = _SNAPSHOTS.decode(data)
         if not FOLD or snapshot.fold != FOLD or snapshot.sum != digest_of_bytes(bytes(snapshot.state)):
             return None
-        return _STATES.decode(snapshot.state)
+        return _states().decode(snapshot.state)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 

@@ -299,7 +299,7 @@ def _checked_validator(schema: bytes) -> Validator:
     """Return a validator with linear-time patterns. Raises `SchemaError`."""
     from referencing import Registry
 
-    from ...runtime.ports.json_schema import linear_validator
+    from ...runtime.ports.schema_validators import linear_validator
 
     decoded = msgspec.json.decode(schema)
     validator = linear_validator(decoded, registry=Registry())

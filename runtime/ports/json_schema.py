@@ -1,28 +1,20 @@
-"""Validation by the JSON Schemas of users and servers, in time linear in the size of the value.
+"""The JSON Schemas of users: their check, and the forms of them that providers take.
 
-jsonschema searches for a `pattern` with Python's engine, which takes exponential time for expressions like `(a+)+$` and
-blocks the worker meanwhile. Here RE2 searches. A pattern that RE2 cannot express (look-around, back-references) is
-rejected in a schema of our user (`unsearchable`), and ignored in a schema of a third party. The same goes for
-`unevaluatedProperties` next to `patternProperties`, whose search in jsonschema cannot be replaced.
+A pattern that RE2 cannot express (look-around, back-references) is rejected (`unsearchable`), and so is
+`unevaluatedProperties` next to `patternProperties`: `linear_validator` cannot check them. jsonschema is loaded with the
+first check, since it takes longer to import than the rest of the core.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any, Final, cast
 
-import jsonschema
 import msgspec
-import referencing
-import referencing.exceptions
-import referencing.jsonschema
-from jsonschema.protocols import Validator
-from jsonschema.validators import extend, validator_for
 
 from .json_values import WRAPPED, as_json
-from .patterns import is_found, problem_of
+from .patterns import problem_of
 
 _NOT_STRICT: Final = frozenset(
     {
@@ -56,8 +48,8 @@ NAMED_SCHEMAS: Final = frozenset(
     {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
 )
 """Keywords whose values are schemas by name."""
-_UNEVALUATED = "unevaluatedProperties"
-_BY_PATTERN = "patternProperties"
+UNEVALUATED: Final = "unevaluatedProperties"
+BY_PATTERN: Final = "patternProperties"
 
 
 def subschemas(schema: Any) -> Iterator[Mapping[str, Any]]:
@@ -80,12 +72,12 @@ def unsearchable(schema: Mapping[str, Any]) -> str | None:
     """Return the part of a schema that cannot be checked here; null if there is none."""
     found = list(subschemas(schema))
     for each in found:
-        by_name = each.get(_BY_PATTERN)
+        by_name = each.get(BY_PATTERN)
         for pattern in (each.get("pattern"), *(by_name if isinstance(by_name, Mapping) else ())):
             if isinstance(pattern, str) and (why := problem_of(pattern)) is not None:
                 return f"the pattern {pattern!r} cannot be used: {why}"
-    if any(_UNEVALUATED in each for each in found) and any(_BY_PATTERN in each for each in found):
-        return f"{_UNEVALUATED} cannot be used together with {_BY_PATTERN}; use additionalProperties"
+    if any(UNEVALUATED in each for each in found) and any(BY_PATTERN in each for each in found):
+        return f"{UNEVALUATED} cannot be used together with {BY_PATTERN}; use additionalProperties"
     return None
 
 
@@ -139,19 +131,23 @@ def check_output_schema(schema: Mapping[str, Any]) -> None:
     """Raise `ValueError` unless it is a JSON Schema of draft 2020-12 whose references all stay within it."""
     if (dialect := schema.get("$schema", DRAFT)) not in (DRAFT, f"{DRAFT}#"):
         raise ValueError(f"$schema is {dialect!r}; only draft 2020-12 ({DRAFT}) is supported")
+    import jsonschema
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012
+
     draft = jsonschema.Draft202012Validator
     try:  # its formats also reject invalid regular expressions
         draft.check_schema(schema, format_checker=draft.FORMAT_CHECKER)
     except jsonschema.SchemaError as error:
         raise ValueError(f"not a valid JSON Schema at {error.json_path}: {error.message}") from None
-    resource = referencing.jsonschema.DRAFT202012.create_resource(schema)
-    resolver = referencing.Registry().with_resource("", resource).resolver()
+    resolver = Registry().with_resource("", DRAFT202012.create_resource(schema)).resolver()
     for reference in _references(schema):
         if not reference.startswith("#"):
             raise ValueError(f"the reference {reference!r} leaves the schema; put its target under $defs")
         try:
             resolver.lookup(reference)
-        except (referencing.exceptions.Unresolvable, LookupError, TypeError, ValueError):
+        except (Unresolvable, LookupError, TypeError, ValueError):
             raise ValueError(f"the reference {reference!r} leads nowhere") from None
     if (problem := unsearchable(schema)) is not None:
         raise ValueError(problem)
@@ -163,81 +159,6 @@ def _references(schema: Any) -> Iterator[str]:
         for keyword in ("$ref", "$dynamicRef"):
             if isinstance(each.get(keyword), str):
                 yield each[keyword]
-
-
-def linear_validator(
-    schema: Any, *, default: Any = jsonschema.Draft202012Validator, **options: Any
-) -> Validator:
-    """Return a validator of the schema's dialect, else of `default`, that searches for patterns in linear time."""
-    base = validator_for(schema, default=default)
-    has_patterns = any(_BY_PATTERN in each for each in subschemas(schema))
-    return cast("Validator", _linear(base, has_patterns)(schema, **options))
-
-
-@lru_cache(maxsize=16)
-def _linear(base: Any, has_patterns: bool) -> Any:
-    ours: dict[str, Any] = {
-        "pattern": _pattern,
-        _BY_PATTERN: _pattern_properties,
-        "additionalProperties": _additional_properties,
-    }
-    made: Any = extend  # it has no types
-    return made(base, ours | ({_UNEVALUATED: _nothing} if has_patterns else {}))
-
-
-def _is_found(pattern: Any, text: str) -> bool:
-    """Return whether the pattern is found, or cannot be searched for."""
-    try:
-        return is_found(pattern, text)
-    except (ValueError, AttributeError):
-        return True
-
-
-def _nothing(*_: Any) -> Iterator[jsonschema.ValidationError]:
-    yield from ()
-
-
-def _pattern(validator: Any, pattern: Any, instance: Any, _: Any) -> Iterator[jsonschema.ValidationError]:
-    if validator.is_type(instance, "string") and not _is_found(pattern, instance):
-        yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
-
-
-def _pattern_properties(
-    validator: Any, patterns: Mapping[str, Any], instance: Any, _: Any
-) -> Iterator[jsonschema.ValidationError]:
-    if not validator.is_type(instance, "object"):
-        return
-    for pattern, subschema in patterns.items():
-        if problem_of(pattern) is None:
-            for name, value in instance.items():
-                if is_found(pattern, name):
-                    yield from validator.descend(value, subschema, path=name, schema_path=pattern)
-
-
-def _additional_properties(
-    validator: Any, wanted: Any, instance: Any, schema: Mapping[str, Any]
-) -> Iterator[jsonschema.ValidationError]:
-    if not validator.is_type(instance, "object"):
-        return
-    patterns = schema.get(_BY_PATTERN, {})
-    known = schema.get("properties", {})
-    extras = [
-        name for name in instance if name not in known and not any(_is_found(each, name) for each in patterns)
-    ]
-    if validator.is_type(wanted, "object"):
-        for extra in extras:
-            yield from validator.descend(instance[extra], wanted, path=extra)
-    elif not wanted and extras:
-        named = ", ".join(map(repr, sorted(extras, key=str)))
-        if patterns:
-            verb = "does" if len(extras) == 1 else "do"
-            searched = ", ".join(map(repr, sorted(patterns)))
-            yield jsonschema.ValidationError(f"{named} {verb} not match any of the regexes: {searched}")
-        else:
-            verb = "was" if len(extras) == 1 else "were"
-            yield jsonschema.ValidationError(
-                f"Additional properties are not allowed ({named} {verb} unexpected)"
-            )
 
 
 FORM_BYTES_MAX = 256 * 1024

@@ -51,7 +51,7 @@ def _validator(schema: bytes, formats: bool) -> Any:
     from referencing import Registry
     from referencing.jsonschema import SchemaRegistry
 
-    from .json_schema import linear_validator
+    from .schema_validators import linear_validator
 
     nothing_outside: SchemaRegistry = Registry()
     checker = _formats() if formats else None

@@ -313,6 +313,16 @@ def test_importing_the_core_loads_only_what_it_decides_about() -> None:
     assert rooms == {"core", "ports"}
 
 
+def test_importing_an_agent_and_a_runtime_loads_no_library_that_only_some_runs_need() -> None:
+    asked = "import sys; from foldlog import Agent, Runtime; print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    loaded = set(told.stdout.split())
+    assert "foldlog.runtime.agents.agent" in loaded
+    assert loaded.isdisjoint(
+        {"cryptography", "httpx", "httpx2", "jsonschema", "nats", "openai", "pydantic_ai"}
+    )
+
+
 def absolute_within(_: Path, tree: ast.Module) -> set[str]:
     """Return the packages of the distribution that a module imports by their full names."""
     return {origin.split(".")[0] for _, origin in absolute_imports(tree)} & {"foldlog", *BELOW}
