@@ -20,7 +20,7 @@ from anyio.lowlevel import checkpoint
 from typing_extensions import Unpack
 
 from ..eventlog.commits import Head, Recorded, decode, digest_of_bytes, head_of, tombstone_in, verify
-from ..eventlog.errors import ConfigError, LogCorrupted, RunNotFound
+from ..eventlog.errors import ConfigError, LogCorrupted, LogUnavailable, RunNotFound
 from ..eventlog.ports import Log, Shard, Stored, Subject
 from .approvals import ApprovalRow, Approvals, RunApprovals
 from .family_totals import FamilyTotals, family_totals
@@ -37,6 +37,9 @@ STALE_READ_WAIT_S = 0.05
 """A read may be stale: a missing tail counts as lost only after `STALE_READS_MAX` reads, with doubled waits."""
 
 REBUILDS_MAX = 3
+STANDSTILL_MAX_S = 600.0
+"""The time for which a rebuild waits for a log that does not answer, in seconds."""
+RETRY_S = 0.5
 ROWS_MAX = 10**9
 
 T = TypeVar("T")
@@ -102,10 +105,35 @@ class Projector:
             reader.add(runs)
 
     async def rebuild(self) -> None:
-        """Delete all rows, and fold the log from its beginning."""
-        self.rows.clear()
-        self._tell(None)
-        await self.catch_up()
+        """Delete all rows, and fold the log from its beginning; one that was cut short goes on where it ended.
+
+        A log that does not answer is asked again, for `STANDSTILL_MAX_S` without progress. Raises the errors of
+        `catch_up`.
+        """
+        if not self.rows.is_cut_short():
+            self.rows.clear([await self._end(shard) for shard in range(self.log.events.shards)])
+            self._tell(None)
+        reached, since = -1, self.log.clock.monotonic()
+        while True:
+            try:
+                await self.catch_up()
+            except LogUnavailable:
+                before, reached = reached, self._reached()
+                if reached > before:
+                    since = self.log.clock.monotonic()
+                elif self.log.clock.monotonic() - since > STANDSTILL_MAX_S:
+                    raise
+                await self.log.clock.sleep(RETRY_S)
+            else:
+                return
+
+    async def _end(self, shard: int) -> int:
+        last = await self.log.events.head(Shard(shard))
+        return last.position if last is not None else 0
+
+    def _reached(self) -> int:
+        """Return the sum of the positions that are folded."""
+        return sum(self.rows.checkpoint(shard).head.position for shard in range(self.log.events.shards))
 
     async def lag(self, at_most: int = ROWS_MAX) -> int:
         """Return the number of commits that are stored but not folded yet; they are counted up to `at_most`."""
@@ -122,9 +150,9 @@ class Projector:
         """Return up to where the log is folded, and where it ends: sums of the positions in all shards."""
         done = whole = 0
         for shard in range(self.log.events.shards):
-            last = await self.log.events.head(Shard(shard))
-            whole += last.position if last is not None else 0
-            done += min(self.rows.checkpoint(shard).head.position, last.position if last is not None else 0)
+            end = await self._end(shard)
+            whole += end
+            done += min(self.rows.checkpoint(shard).head.position, end)
         return done, whole
 
     def sizes(self) -> dict[str, int]:
@@ -162,20 +190,25 @@ class Projector:
         """Fold the commits after the checkpoint; False if the checkpoint's own commit, also read, is missing."""
         chunk: list[Stored] = []
         found, position = at.head.position == 0, at.head.position
-        async for stored in self.log.events.read(Shard(shard), after=max(0, at.head.position - 1)):
-            if not found:
-                found = _is_last(stored, at)
-                if found:
-                    continue
-                found = await self._was_erased(shard, at)
+        try:
+            async for stored in self.log.events.read(Shard(shard), after=max(0, at.head.position - 1)):
                 if not found:
-                    return False
-            chunk.append(stored)
-            if len(chunk) == CHUNK_COMMITS:
-                if not self._fold(shard, position, chunk):
-                    return False
-                position, chunk = stored.position, []
-                await checkpoint()
+                    found = _is_last(stored, at)
+                    if found:
+                        continue
+                    found = await self._was_erased(shard, at)
+                    if not found:
+                        return False
+                chunk.append(stored)
+                if len(chunk) == CHUNK_COMMITS:
+                    if not self._fold(shard, position, chunk):
+                        return False
+                    position, chunk = stored.position, []
+                    await checkpoint()
+        except LogUnavailable:
+            if chunk:  # what was read is not read again
+                self._fold(shard, position, chunk)
+            raise
         return found and self._fold(shard, position, chunk)
 
     async def _was_erased(self, shard: int, at: Checkpoint) -> bool:

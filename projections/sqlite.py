@@ -195,10 +195,22 @@ class RowStore:
             raise
         self._db.execute("COMMIT")
 
-    def clear(self) -> None:
-        """Delete everything; the next read of the log starts at its beginning."""
+    def clear(self, ends: Sequence[int] = ()) -> None:
+        """Delete everything; the next read of the log starts at its beginning.
+
+        `ends` are the positions, shard by shard, at which the rows are there again (`is_cut_short`).
+        """
         with self._guarded(), self._written():
             self._make_tables()
+            meta = ("ends", _ENCODER.encode(ends).decode())
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta)
+
+    def is_cut_short(self) -> bool:
+        """Return whether the rows were cleared and do not reach up to the ends that were given then."""
+        with self._guarded():
+            found = self._db.execute("SELECT value FROM meta WHERE name = 'ends'").fetchone()
+            ends = msgspec.json.decode(found[0], type=list[int]) if found is not None else []
+        return any(self.checkpoint(shard).head.position < end for shard, end in enumerate(ends))
 
     def put(self, projection: Projection[RowT], key: str, row: RowT) -> None:
         """Store a row; within a transaction."""

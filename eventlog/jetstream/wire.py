@@ -1,8 +1,9 @@
 """Requests over a NATS connection, each with a bounded wait.
 
-Every request gets a reply, or fails with `LogUnavailable`: at once when the connection breaks, or after
-`request_timeout_s`. A request that was sent but got no reply fails with `Unanswered`, because it may have taken effect.
-While the connection is down, requests wait for it as long as they would for a reply; it is reconnected automatically.
+Every request gets a reply, or fails with `LogUnavailable`: at once when the connection breaks, or when nothing has come
+for `request_timeout_s`. A request that was sent but got no reply fails with `Unanswered`, because it may have taken
+effect. While the connection is down, requests wait for it as long as they would for a reply; it is reconnected
+automatically.
 
 All replies arrive on one subscription, `<inbox>.*`: the last token of the subject is the number of the request, so a
 request costs one dictionary entry instead of a subscription. One timer for all requests (`_time_out`) sweeps the table
@@ -97,20 +98,25 @@ class ReplyHandler(Protocol):
 
 
 class _Request:
-    """A request in flight. `parts` collects the messages of a reply that ends with a status."""
+    """A request in flight. `parts` collects the messages of a reply that ends with a status.
 
-    __slots__ = ("deadline", "parts", "subject", "waiter")
+    Each of them moves the deadline on: a reply is late when nothing has come for `wait_s`.
+    """
+
+    __slots__ = ("deadline", "parts", "subject", "wait_s", "waiter")
 
     def __init__(
-        self, waiter: ReplyHandler, subject: bytes, deadline: float, parts: list[Reply] | None
+        self, waiter: ReplyHandler, subject: bytes, now: float, wait_s: float, parts: list[Reply] | None
     ) -> None:
-        self.waiter, self.subject, self.deadline, self.parts = waiter, subject, deadline, parts
+        self.waiter, self.subject, self.parts = waiter, subject, parts
+        self.wait_s, self.deadline = wait_s, now + wait_s
 
-    def take(self, reply: Reply) -> bool:
+    def take(self, reply: Reply, now: float) -> bool:
         """Take a message of the reply; returns whether it was the last one."""
         last = self.parts is None or headers.status(reply[0]) > 0
         if self.parts is not None:
             self.parts.append(reply)
+            self.deadline = now + self.wait_s
         if last and not self.waiter.done():
             self.waiter.set_result(reply if self.parts is None else self.parts)
         return last
@@ -331,7 +337,7 @@ class Wire:
         self._count += 1
         token = b"%x" % self._count
         wait_s = self.request_timeout_s if timeout_s is None else timeout_s
-        self._calls[token] = _Request(waiter, subject, self._loop.time() + wait_s, parts)
+        self._calls[token] = _Request(waiter, subject, self._loop.time(), wait_s, parts)
         if self._sweep is None:
             self._sweep = self._loop.call_later(_SWEEP_S, self._time_out)
         return token
@@ -434,7 +440,7 @@ class Wire:
     def _take(self, subject: bytes, reply: bytes, header: bytes, data: bytes) -> None:
         token = subject[len(self._inbox) :]
         call = self._calls.get(token)
-        if call is not None and call.take((header, data)):
+        if call is not None and call.take((header, data), self._loop.time()):
             del self._calls[token]
 
     def _time_out(self) -> None:

@@ -65,6 +65,24 @@ LAYOUT = Layout("default")
 # ---- outages
 
 
+async def test_a_reply_in_many_messages_is_late_only_if_none_comes_for_as_long_as_that(
+    log: JetStreamLog,
+) -> None:
+    wire, asked = log._wire, asyncio.get_running_loop().create_future()
+    sid = await wire.subscribe(b"slow", lambda _, reply, *__: asked.set_result(reply))
+    replying = asyncio.ensure_future(wire.request_many(b"slow", b""))
+    reply = await asked
+    call = wire._calls[reply.rpartition(b".")[2]]
+    for count in (1, 2):
+        before = call.deadline
+        wire.publish(reply, b"a message")
+        await until(lambda count=count: len(call.parts) == count)
+        assert call.deadline > before
+    wire.publish(reply, header=b"NATS/1.0 204 EOB\r\n\r\n")
+    assert [data for _, data in await replying] == [b"a message", b"a message", b""]
+    wire.unsubscribe(sid)
+
+
 async def test_nothing_acknowledged_is_lost_when_the_server_is_killed_under_load(
     server: EphemeralServer, log: JetStreamLog
 ) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from foldlog.eventlog.clock import Clock, SystemClock
 from foldlog.eventlog.commits import Recorded
 from foldlog.eventlog.errors import ConfigError, LogCorrupted, LogUnavailable, RunNotFound
 from foldlog.eventlog.events import ApprovalRequested
@@ -24,7 +25,7 @@ from foldlog.eventlog.ports import At, CommitWrite, Log, Selector, Shard, Stored
 from foldlog.projections.approvals import Approvals
 from foldlog.projections.operating.costs import Costs
 from foldlog.projections.projection import Projection, fold
-from foldlog.projections.projector import CHUNK_COMMITS, Projector, RunIndex
+from foldlog.projections.projector import CHUNK_COMMITS, STANDSTILL_MAX_S, Projector, RunIndex
 from foldlog.projections.run_list import RunList, RunRow
 from foldlog.replay import trace_of
 from hypothesis import given, settings
@@ -188,6 +189,85 @@ async def test_many_commits_are_folded_piece_by_piece():
         assert await index.lag() == len(writer.stored) > CHUNK_COMMITS
         assert await index.lag(10) == 10
         await index.catch_up()
+        assert rows_in(index) == writer.expected()
+
+
+class Counting(RunList):
+    """Counts the commits that it folds."""
+
+    folded = 0
+
+    def evolve(self, row: RunRow | None, recorded: Recorded) -> RunRow:
+        self.folded += 1
+        return super().evolve(row, recorded)
+
+
+async def test_a_rebuild_that_was_cut_short_goes_on_where_it_ended(tmp_path: Path):
+    writer, path = Writer(MemoryLog(shards=2)), tmp_path / "rows"
+    await writer.write_all(*[canonical_trace(str(n)) for n in range(CHUNK_COMMITS // 2)])
+    every = len(writer.stored)
+    async with index_of(writer.log, path) as index:
+        await index.catch_up()
+    killed = Projector(writer.log, (Mortal(every // 2), Approvals(), Costs()), path)
+    with contextlib.suppress(Died):
+        await killed.rebuild()
+    assert killed.rows.is_cut_short()
+    await killed.aclose()
+    counting = Counting()
+    next_one = Projector(writer.log, (counting, Approvals(), Costs()), path)
+    await next_one.rebuild()
+    assert every // 2 <= counting.folded < every // 2 + CHUNK_COMMITS
+    assert not next_one.rows.is_cut_short()
+    assert rows_in(next_one) == writer.expected()
+    counting.folded = 0
+    await next_one.rebuild()
+    assert counting.folded == every
+    await next_one.aclose()
+
+
+class Unanswering:
+    """A log that does not answer each time after some commits were read, so many times."""
+
+    def __init__(self, log: Log, after: int, times: int, clock: Clock) -> None:
+        self._log, self._after, self.left = log, after, times
+        self.namespace, self.events, self.clock = log.namespace, self, clock
+        self.shards, self.head = log.events.shards, log.events.head
+
+    async def read(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        read = 0
+        async for stored in self._log.events.read(selector, after):
+            if read == self._after and self.left:
+                self.left -= 1
+                raise LogUnavailable("no answer")
+            read += 1
+            yield stored
+
+
+class Skipping(SystemClock):
+    """Time that passes only while somebody sleeps, and then at once."""
+
+    passed_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.passed_s
+
+    async def sleep(self, delay_s: float) -> None:
+        self.passed_s += delay_s
+        await asyncio.sleep(0)
+
+
+async def test_a_rebuild_asks_a_log_again_that_does_not_answer_and_gives_up_without_progress():
+    clock = Skipping()
+    writer = Writer(MemoryLog())
+    await writer.write_all(*[canonical_trace(str(n)) for n in range(10)])
+    slow = Unanswering(writer.log, 1, 10**9, clock)
+    async with index_of(slow) as index:
+        with pytest.raises(LogUnavailable):  # after the first commit it only reads that one again
+            await index.rebuild()
+        assert clock.monotonic() > STANDSTILL_MAX_S
+        slow._after, slow.left = 2, len(writer.stored) - 2
+        await index.rebuild()
+        assert slow.left == 0
         assert rows_in(index) == writer.expected()
 
 

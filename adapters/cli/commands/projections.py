@@ -13,6 +13,7 @@ from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from ....projections.projector import Projector
+    from ..output.terminal import Screen
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Show and rebuild the file of the projections."
@@ -30,7 +31,10 @@ def list_(context: typer.Context, *, json: Json = False) -> int:
 
 @app.command()
 def rebuild(context: typer.Context) -> int:
-    """Delete all rows and fold the log again. Readers wait until the rows are there again."""
+    """Delete all rows and fold the log again. One that was cut short goes on where it ended.
+
+    Readers wait until the rows are there again.
+    """
     from ..loops import run_async
 
     return run_async(_rebuild(settings_of(context)))
@@ -79,17 +83,31 @@ async def _rebuild(settings: Settings) -> int:
     screen = Screen(settings)
     async with opened(settings) as runtime:
         index = await runtime.index()
-        rebuilding = asyncio.create_task(index.rebuild())
-        while not (await asyncio.wait({rebuilding}, timeout=TOLD_EVERY_S))[0]:
-            screen.say(await _progress(index))
-        await rebuilding
+        if index.rows.is_cut_short():
+            screen.say("the last rebuild was cut short: it goes on where it ended")
+        telling = asyncio.create_task(_tell_progress(screen, index))
+        try:
+            await index.rebuild()
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
         rows = sum(index.sizes().values())
     screen.tell(f"rebuilt: {rows} rows")
     return OK
 
 
-async def _progress(index: Projector) -> str:
-    """Return how much of the log is folded, and how many positions are left."""
-    done, whole = await index.progress()
-    left = max(0, whole - done)
-    return f"{done * 100 // max(1, whole)} % of the log is folded, {left:,} positions to go"
+async def _tell_progress(screen: Screen, index: Projector) -> None:
+    """Say every half a second how much of the log is folded, and how many positions are left, until cancelled."""
+    import asyncio
+
+    from ....eventlog.errors import LogUnavailable
+
+    while True:
+        await asyncio.sleep(TOLD_EVERY_S)
+        try:
+            done, whole = await index.progress()
+        except LogUnavailable as error:
+            screen.say(f"{error}; it is asked again")
+        else:
+            left = max(0, whole - done)
+            screen.say(f"{done * 100 // max(1, whole)} % of the log is folded, {left:,} positions to go")
