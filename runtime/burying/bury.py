@@ -59,8 +59,9 @@ class Erased(msgspec.Struct, frozen=True, kw_only=True):
     """The burial of a family, as a receipt lists it. Times are Unix seconds, digests SHA-256 (hex).
 
     `runs` has the digest of the last commit of each run, `digest` is that of the family. `before`: it was buried
-    already, so that only the tombstone is known. `user` and `session` are those of the root. `damaged` says of runs
-    what was wrong with their logs, of which only what was left could be erased.
+    already, so that only the tombstone is known, and no digests of the runs below the root (they are empty). `user` and
+    `session` are those of the root. `damaged` says of runs what was wrong with their logs, of which only what was left
+    could be erased.
     """
 
     run_id: str
@@ -211,6 +212,7 @@ async def _completed(log: Log, root: Subject) -> Erased:
         by=event.by,
         reason=event.reason,
         digest=event.digest,
+        runs={**dict.fromkeys(event.members, ""), root.id: commit.prev},
         user=event.row.get("user"),
         session=event.row.get("session"),
         before=True,

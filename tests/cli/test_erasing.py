@@ -1,8 +1,13 @@
 """`foldlog runs delete` on a real server."""
 
+import errno
+import json
+import os
 from pathlib import Path
 
 import pytest
+from foldlog.adapters.cli.commands import erasing
+from foldlog.eventlog import ConfigError
 
 from tests.cli.commands import Project
 
@@ -50,8 +55,13 @@ def test_the_runs_of_a_user_are_erased_with_a_receipt(project: Project):
     assert (verified.code, "2 erased" in verified.out) == (0, True), verified.out + verified.err
     whole = project.run("events", "export", "--all", "--artifacts")
     assert WORDS not in whole.out
-    again = project.run("runs", "delete", *runs, "--json").document
+    assert project.run("runs", "delete", "--user", "u", "--receipt", "again.json").code == 0
+    first, again = (json.loads((project.place / name).read_text()) for name in ("receipt.json", "again.json"))
     assert [each["before"] for each in again["erased"]] == [True, True]
+    told = ("run_id", "how", "at", "by", "reason", "digest", "runs", "user", "session")
+    assert [[each[name] for name in told] for each in again["erased"]] == [
+        [each[name] for name in told] for each in first["erased"]
+    ]
 
 
 def test_a_selection_that_selects_nothing_or_too_much_is_refused(project: Project):
@@ -67,6 +77,29 @@ def test_a_selection_that_selects_nothing_or_too_much_is_refused(project: Projec
     nowhere = project.run("runs", "delete", run, "--archive", "nowhere")
     assert nowhere.code == 2
     assert project.run("runs", "show", run).code == 0
+
+
+def full_disk(_: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_room_for_a_receipt_is_made_before_and_one_that_is_not_written_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    path, receipt = tmp_path / "receipt.json", {"erased": ["r"] * 100}
+    with erasing.reserved(path, 3) as write:
+        (room,) = tmp_path.iterdir()
+        assert room.stat().st_size == 3 * erasing.FAMILY_BYTES
+        assert erasing.stored(write, path, receipt)
+    assert json.loads(path.read_text()) == receipt
+    path.unlink()
+    with erasing.reserved(path, 1) as write:
+        monkeypatch.setattr(os, "fsync", full_disk)
+        assert not erasing.stored(write, path, receipt)
+    assert "No space left on device; the receipt is on standard output" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="No space left on device"), erasing.reserved(path, 1):
+        pytest.fail("there is no room")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_open_run_is_left_alone_by_name(project: Project):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from ..exits import NO, OK
+from ..exits import NO, OK, say_error
 from ..opening import opened, run_named
 from ..output.terminal import Screen
 from ..settings import Settings
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ....runtime import Runtime
     from ....runtime.burying.erasure import Receipt
     from ....runtime.burying.options import EraseOptions
+
+FAMILY_BYTES = 4096
+"""The room that is made for a family in a receipt: for its ids and digests, and those of some forty runs or values."""
 
 
 class Erasing(NamedTuple):
@@ -52,40 +55,70 @@ async def delete_runs(settings: Settings, runs: Sequence[str], filters: Filters,
         options: EraseOptions = {"by": how.by, "reason": how.reason}
         if how.archive is not None:
             options["archive"] = how.archive
-        with reserved(None if how.dry_run else how.receipt) as write:
+        with reserved(None if how.dry_run else how.receipt, len(meant)) as write:
             done = await runtime.delete(*meant, with_copies=how.with_copies, dry_run=how.dry_run, **options)
             asked = done.asked if named else _asked(filters, how.before)
             receipt = msgspec.structs.replace(done, open=(*done.open, *open_runs), asked=asked)
-            write(msgspec.json.format(msgspec.json.encode(receipt)) + b"\n")
-    if how.json:
+            is_stored = stored(write, how.receipt, receipt)
+    if how.json or not is_stored:
         screen.json(msgspec.to_builtins(receipt))
     else:
         _tell(screen, receipt)
-    return NO if receipt.open else OK
+    return NO if receipt.open or not is_stored else OK
 
 
 @contextlib.contextmanager
-def reserved(path: Path | None) -> Iterator[Callable[[bytes], object]]:
-    """Create the file of a receipt before anything is erased, and yield the function that writes it.
+def reserved(path: Path | None, families: int = 0) -> Iterator[Callable[[bytes], object]]:
+    """Make room for a file before anything is erased, and yield the function that writes it.
 
-    It is removed again if nothing was written. Without a path, nothing happens. Raises `ConfigError`.
+    The room, for a receipt of so many families, is a file beside it, which takes its name once everything is on the
+    disk, and is removed if nothing was written. Without a path, nothing happens. Raises `ConfigError`; the function
+    raises OSError.
     """
+    import os
+
     from ....eventlog.errors import ConfigError
 
     if path is None:
         yield lambda _: None
         return
+    if path.exists():
+        raise ConfigError(f"{path} exists: a receipt is not overwritten")
+    room = path.with_name(f".{path.name}.{os.getpid()}")
+
+    def fill(data: bytes) -> None:
+        with room.open(
+            "r+b" if room.exists() else "xb"
+        ) as file:  # the room is not given back before it is used
+            file.write(data)
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+
+    def write(data: bytes) -> None:
+        fill(data)
+        room.rename(path)
+
     try:
-        path.touch(exist_ok=False)
-    except FileExistsError:
-        raise ConfigError(f"{path} exists: a receipt is not overwritten") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
-    try:
-        yield path.write_bytes
+        try:
+            fill(bytes(families * FAMILY_BYTES))
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror or error}") from None
+        yield write
     finally:
-        if not path.stat().st_size:
-            path.unlink()
+        room.unlink(missing_ok=True)
+
+
+def stored(write: Callable[[bytes], object], path: Path | None, receipt: object) -> bool:
+    """Write a receipt; return False if it cannot be written, which is told: it belongs on standard output then."""
+    import msgspec
+
+    try:
+        write(msgspec.json.format(msgspec.json.encode(receipt)) + b"\n")
+    except OSError as error:
+        say_error(f"{path}: {error.strerror or error}; the receipt is on standard output")
+        return False
+    return True
 
 
 async def _selected(runtime: Runtime, filters: Filters, before: str | None) -> list[RunRow]:
@@ -121,7 +154,7 @@ def _tell_none(screen: Screen, open_runs: Sequence[str], *, json: bool) -> int:
 def _tell(screen: Screen, receipt: Receipt) -> None:
     for erased in receipt.erased:
         verb = f"would be {erased.how}" if receipt.dry_run and not erased.before else erased.how
-        counts = f" ({len(erased.runs)} runs, {erased.commits} commits)" if erased.runs else ""
+        counts = f" ({len(erased.runs)} runs, {erased.commits} commits)" if erased.commits else ""
         where = f" at {erased.url}" if erased.url else ""
         screen.tell(f"run {erased.run_id}: {verb}{where}{counts}{' before' if erased.before else ''}")
     for run in receipt.open:

@@ -110,18 +110,16 @@ def _length(seconds: float | None) -> str:
 
 
 async def _run(settings: Settings, receipt: Path | None, *, dry_run: bool, json: bool) -> int:
-    import msgspec
-
     from ....runtime.burying.retention import Pass, due, erase_due
     from ..opening import opened
     from ..output.terminal import Screen
-    from .erasing import reserved
+    from .erasing import reserved, stored
 
     screen, retention = Screen(settings), _given()
     async with opened(settings) as runtime:
         index = await runtime.index()
+        rows = await due(index, retention, runtime.log.clock.now())
         if dry_run:
-            rows = await due(index, retention, runtime.log.clock.now())
             if json:
                 screen.json([row.run_id for row in rows])
             else:
@@ -129,11 +127,11 @@ async def _run(settings: Settings, receipt: Path | None, *, dry_run: bool, json:
                     screen.tell(f"run {row.run_id} of {row.agent} is due")
                 screen.say(f"{len(rows)} families are due")
             return OK
-        with reserved(receipt) as write:
+        with reserved(receipt, len(rows)) as write:
             done: Pass = await erase_due(runtime.log, index, retention)
-            write(msgspec.json.format(msgspec.json.encode(done)) + b"\n")
-    _tell(screen, done, json=json)
-    return NO if done.failed else OK
+            is_stored = stored(write, receipt, done)
+    _tell(screen, done, json=json or not is_stored)
+    return NO if done.failed or not is_stored else OK
 
 
 def _tell(screen: Any, done: Any, *, json: bool) -> None:
