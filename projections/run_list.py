@@ -46,9 +46,9 @@ from .operating.waits import RunWaits, fold_waits
 from .projection import Value
 
 RunListStatus = Literal["queued", "running", "paused", "completed", "error", "cancelled"]
+"""`queued` until the first claim, then `running`; the others as in `status` events."""
 OPEN: tuple[RunListStatus, ...] = ("queued", "running", "paused")
 """The statuses of a run that is not over."""
-"""`queued` until the first claim, then `running`; the others as in `status` events."""
 
 WORKER = "worker"
 """The value of `waiting_for` if no worker so far was able to drive the run."""
@@ -362,6 +362,20 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return _evolve(row, outline_of(event))
         case _:
             return row
+
+
+def is_meant(
+    row: RunRow, action: Literal["cancel", "pause", "resume", "retry"], status: RunListStatus | str | None
+) -> bool:
+    """Return whether a command to all runs of a selection is for this one. `status` is the one that it names, if any.
+
+    Completed runs are retried only if they are asked for by their status, and child runs with their roots.
+    """
+    if action == "retry":
+        return row.over and row.parent is None and (status is not None or row.status != "completed")
+    if action == "resume":
+        return row.status == "paused"
+    return not row.over and not (action == "pause" and row.status == "paused")
 
 
 def job_of(event: Submitted, run_id: str) -> str:

@@ -29,6 +29,7 @@ from ..eventlog.events import (
     Trigger,
     Unknown,
 )
+from ..eventlog.names import digest_of
 from ..projections.run_list import job_of
 from ..projections.run_state import RunState
 from .core.rules import RULES_NOW
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from .ports.runnable import Runnable
 
 NUMBER_MAX = 1000
+_ORIGIN_MAX = 54
+"""The length of an id of a run that is part of the ids of its retries from a failure as it is, in characters."""
 """The most retries of one run."""
 
 _OF_A_FAILURE = (
@@ -181,6 +184,12 @@ class Retrying:
         )
         return await self._submit(wish, self._agent)
 
+    async def next_number(self, *, from_failure: bool) -> int:
+        """Return the number of the retry that a retry without a number is. Raises as it does."""
+        state = await self._runtime.get_run(self._run_id).state()
+        check_retryable(state)
+        return await self._next(state.run, from_failure=from_failure)
+
     async def _next(self, run: str, *, from_failure: bool) -> int:
         """Return the number of the last retry if it is open or completed, else the next one."""
         for number in range(1, NUMBER_MAX + 1):
@@ -222,4 +231,5 @@ class Retrying:
 
 
 def _fork_id(run: str, number: int) -> str:
-    return f"{run[:55]}-retry{number}"
+    known = run if len(run) <= _ORIGIN_MAX else f"{run[: _ORIGIN_MAX - 17]}-{digest_of(run)[:16]}"
+    return f"{known}-retry{number}"

@@ -361,6 +361,14 @@ class Runtime(Generic[DepsT_co]):
         retrying = Retrying(self, self._resubmit, run_id, executor, agent, actor_of(by))
         return await retrying.retry(from_failure=from_failure, number=number)
 
+    async def next_retry(self, run_id: str, *, from_failure: bool = False) -> int:
+        """Return the number of the retry that `retry` without a number starts or finds now. Raises as it does.
+
+        A caller that keeps the number before it retries can repeat the call after any crash, and gets the same run.
+        """
+        retrying = Retrying(self, self._resubmit, run_id, None, None, actor_of(""))
+        return await retrying.next_number(from_failure=from_failure)
+
     async def plan_rollback(self, run_id: str, *, from_step: str | None = None) -> RollbackPlan:
         """Return what `rollback` would do, storing nothing. Raises as it does."""
         from .rollbacks.rollback import plan_rollback

@@ -12,7 +12,7 @@ import functools
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -99,19 +99,26 @@ class Done:
 
 
 async def selected(
-    runtime: Runtime, run: str | None, filters: Filters, bulk: Bulk, can: Callable[[RunRow], bool]
+    runtime: Runtime,
+    run: str | None,
+    filters: Filters,
+    bulk: Bulk,
+    action: Literal["cancel", "resume", "retry"],
 ) -> list[RunRow]:
-    """Return the named run in any state, or the runs that the filters select and that satisfy `can`.
+    """Return the named run in any state, or the runs that the filters select for this action; no erased ones.
 
     Raises `typer.BadParameter` for neither, or both.
     """
     _ = bulk.interval_s  # a wrong rate is refused before anything is looked for
     if (run is None) != (filters.given or bulk.everything):
         raise typer.BadParameter("give a RUN, or select runs by options (not both); --all selects all runs")
+    from ...projections.run_list import is_meant
+
     index = await runtime.index()
     if run is not None:
         return [await index.run(await run_named(runtime, run))]
-    rows = [row for row in await index.runs(**await filters.query(runtime), limit=-1) if can(row)]
+    found = await index.runs(**await filters.query(runtime), buried=False, limit=-1)
+    rows = [row for row in found if is_meant(row, action, filters.status)]
     return rows if bulk.limit is None else rows[: bulk.limit]
 
 

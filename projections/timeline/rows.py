@@ -58,9 +58,9 @@ from ...eventlog.events import (
     WaitEnded,
     WaitStarted,
 )
-from ..call_texts import made_file
+from ..call_texts import PARTIAL, made_file
 from ..content_files import files_in
-from .words import cut_words, engine_words, file_words, result_words, token_words, value_words
+from .words import CUT_OFF, cut_words, engine_words, file_words, result_words, token_words, value_words
 
 Level = Literal["key", "normal", "engine"]
 Tone = Literal["", "dim", "strong", "call", "good", "bad", "ask"]
@@ -372,6 +372,7 @@ def _result(event: ToolResult) -> _Said:
     attempt = event.metadata.get("attempt", 1)
     tried = f"attempt {attempt}: " if attempt != 1 else ""
     told = value_words(result_words(event)) if event.success else event.error or "failed"
+    told = CUT_OFF + told if PARTIAL in event.metadata else told
     told += " (postcondition holds)" if event.success and event.metadata.get("postcondition") else ""
     within = _within(event.tool_call_id, event)
     return _Said(

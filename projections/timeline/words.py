@@ -85,6 +85,10 @@ def value_words(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
 
 
+CUT_OFF = "timed out; so far: "
+"""The words before a partial result that is the result of a call that timed out."""
+
+
 def result_words(event: ToolResult) -> Any:
     """Return a result for display: the text of its content, and its files by name."""
     if not event.in_parts:

@@ -72,10 +72,14 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pace:
-    """At most twenty in a second, and no more than half of the time: a slow server gets a pause as long as its work."""
+    """At most twenty in a second, and no more than half of the time: a slow server gets a pause as long as its work.
 
-    def __init__(self, clock: Clock) -> None:
+    `interval_s`: at least so long between the beginnings of two.
+    """
+
+    def __init__(self, clock: Clock, interval_s: float = 0.0) -> None:
         self._clock, self._began_at = clock, 0.0
+        self._interval_s = max(interval_s, 1 / PURGES_PER_S)
 
     def begin(self) -> None:
         """Note the beginning of a purge."""
@@ -84,7 +88,7 @@ class Pace:
     async def rest(self) -> None:
         """Wait until the next one may begin."""
         took_s = self._clock.monotonic() - self._began_at
-        await self._clock.sleep(max(took_s, 1 / PURGES_PER_S - took_s))
+        await self._clock.sleep(max(took_s, self._interval_s - took_s))
 
 
 class Eraser:
@@ -98,10 +102,11 @@ class Eraser:
         *,
         archive: ArchiveStore | None = None,
         knowledge: KnowledgeStore | None = None,
+        interval_s: float = 0.0,
     ) -> None:
         self._log, self._index, self._order = log, index, order
         self._archive, self._finder = archive, CopyFinder(log, index, knowledge)
-        self._pace = Pace(log.clock)
+        self._pace = Pace(log.clock, interval_s)
 
     async def erase(
         self, selection: Selection, *, with_copies: bool = False, dry_run: bool = False

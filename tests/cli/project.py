@@ -35,6 +35,15 @@ def clog(ctx: ToolContext) -> str:
     return ""
 
 
+@tool(effect="pure", timeout_s=0.2, on_timeout="partial")
+async def count(ctx: ToolContext) -> str:
+    """Count, and never end."""
+    ctx.partial("one <b>")
+    ctx.partial({"counted": ["one", "two"]})
+    await asyncio.sleep(3600)
+    return ""
+
+
 @tool(effect="unsafe")
 async def perilous(ctx: ToolContext) -> str:
     """Never answer, and nobody knows what was done."""
@@ -69,6 +78,7 @@ hanging = agent_of("hanging", hang)
 clogged = agent_of("clogged", clog)
 reckless = agent_of("reckless", perilous)
 slow = agent_of("slow")
+counting = agent_of("counting", count)
 weighing = agent_of("weighing", weigh, lookup, hitl_tools=["lookup"])
 sharp = agent_of("sharp", shell, hitl_tools=["shell"])
 evil = agent_of("evil")
@@ -118,6 +128,7 @@ SCRIPTS: dict[str, object] = {
     "failing": [{"error": {"type": "auth", "times": 99}}],
     "hanging": [call("hang", {}), {"text": "not reached"}],
     "clogged": [call("clog", {}), {"text": "not reached"}],
+    "counting": [call("count", {}), {"text": "Counted", "usage": USAGE}],
     "reckless": [call("perilous", {}), {"text": "It is done", "usage": USAGE}],
     "weighing": [
         {

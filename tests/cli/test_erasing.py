@@ -167,3 +167,21 @@ def test_retention_erases_what_is_due_by_hand_and_in_a_worker(
     config.write_text('[retention]\nkeep = "1s"\n')
     refused = project.run("worker", "project_agents:registry")
     assert (refused.code, "but an approval of it waits for 7 days" in refused.error) == (2, True)
+
+
+def test_many_runs_are_erased_a_few_at_a_time_and_the_erased_ones_are_passed_over(project: Project):
+    one, two, three = (started(project) for _ in range(3))
+    waits = project.run("run", "project_agents:careful", "x", "--no-wait", "--json").lines[0]["run_id"]
+    assert project.run("runs", "delete", "--all", one).code == 2
+    wrong = project.run("runs", "delete", "--all", "--rate", "fast")
+    assert (wrong.code, "a rate is written 10/s" in wrong.err) == (2, True)
+    dry = project.run("runs", "delete", "--agent", "helper", "--limit", "2", "--dry-run", "--json").document
+    assert [each["run_id"] for each in dry["erased"]] == [two, three]
+    few = ("runs", "delete", "--status", "completed", "--limit", "2", "--rate", "50/s", "--json")
+    assert [each["run_id"] for each in project.run(*few).document["erased"]] == [two, three]
+    again = project.run(*few).document
+    assert ([each["run_id"] for each in again["erased"]], again["asked"]["limit"]) == ([one], 2)
+    assert project.run(*few).code == 1
+    assert project.run("runs", "delete", "--all", "--json").document["open"] == []
+    assert project.run("runs", "retry", "--status", "completed", "--dry-run").err == "no matching runs\n"
+    assert project.run("runs", "show", waits).code == 0

@@ -385,3 +385,28 @@ def test_a_run_has_the_priority_of_its_option_and_a_wrong_one_starts_nothing(pro
     assert refused.code == 2
     assert "a priority is urgent, normal, background, or a number from 0 to 9" in refused.error
     assert [row["run_id"] for row in project.run("runs", "list", "--json").document] == ["soon"]
+
+
+def test_partial_results_are_shown_as_they_come_and_as_the_result_of_a_call_that_timed_out(
+    project: Project,
+) -> None:
+    done = project.run("run", "project_agents:counting", "x", "--run-id", "one")
+    shown = [line.split("  ")[-1].strip() for line in done.err.splitlines()]
+    assert "· so far: one <b>" in shown
+    assert '· so far: {"counted":["one","two"]}' in shown
+    assert 'timed out; so far: {"counted":["one","two"]}' in shown
+    timeline = project.run("runs", "show", "one", "--json").document["timeline"]
+    told = [(row["what"], row["detail"]) for row in timeline]
+    assert ("partial", '"one <b>"') in told
+    assert ("← count", 'timed out; so far: {"counted":["one","two"]}') in told
+    exported = project.run("events", "export", "one").lines
+    values = [
+        event["value"]
+        for each in exported
+        for event in json.loads(each.get("data", "{}")).get("events", ())
+        if event["type"] == "tool_partial"
+    ]
+    assert values == ["one <b>", {"counted": ["one", "two"]}]
+    told_model = project.run("runs", "history", "one").out
+    assert "[partial: the call timed out before it was done]" in told_model
+    assert project.run("replay", "one").code == 0

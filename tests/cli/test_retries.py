@@ -78,3 +78,13 @@ def test_a_run_and_its_retries_are_one_job_in_the_state_of_the_last(project: Pro
     assert project.run("jobs", "list", "--status", "completed").err == "no jobs\n"
     assert "is error, started by cli" in project.run("jobs", "show", "two").out
     assert project.run("jobs", "show", "nowhere").code == 1
+
+
+def test_selected_runs_are_retried_in_this_process_too(project: Project) -> None:
+    fail(project, "one", "two")
+    here = project.run("runs", "retry", "project_agents:registry", "--status", "error", "--json")
+    assert (here.code, [each["status"] for each in here.document]) == (0, ["error", "error"])
+    again = project.run("runs", "retry", "project_agents:registry", "--all", "--json")
+    known = {each["run_id"]: each["is_new"] for each in again.document}
+    assert [known.pop(name) for name in ("one", "two")] == [False, False]
+    assert set(known.values()) == {True}  # the retries failed, too

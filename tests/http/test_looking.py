@@ -229,8 +229,30 @@ async def test_a_batch_tells_what_it_would_do_and_then_what_came_of_each() -> No
             {"action": "cancel"},
             {"action": "burn", "ids": ["x"]},
             {"action": "cancel", "ids": ["x"] * 2, "filter": {}},
+            {"action": "cancel", "filter": {}, "count": 4},
         ):
             assert (await client.post("/batch", json=wrong)).status_code == 422
+
+
+async def test_a_filter_selects_only_runs_that_the_action_can_be_for() -> None:
+    async with api(MemoryLog()) as served, served.client("operator") as client:
+        runs = [(await paused(served.runtime))[0] for _ in range(2)]
+        done = await finished(served.runtime)
+
+        async def count(action: str, **query: Any) -> int:
+            every = {"action": action, "filter": query, "all": True, "dry_run": True}
+            return int((await client.post("/batch", json=every)).json()["count"])
+
+        assert [await count(action) for action in ("pause", "resume", "cancel", "retry")] == [0, 2, 2, 0]
+        assert [await count("approve"), await count("retry", status="completed")] == [2, 1]
+        everything = {"action": "cancel", "filter": {}, "all": True, "count": 2}
+        told = (await client.post("/batch", json=everything)).json()
+        assert {each["id"] for each in told["results"]} == set(runs)
+        assert await count("retry") == 2
+        await served.runtime.delete(runs[0])
+        retried = (await client.post("/batch", json=everything | {"action": "retry", "count": 1})).json()
+        assert [(each["id"], each["status"]) for each in retried["results"]] == [(runs[1], 200)]
+        assert done not in {each["id"] for each in retried["results"]}
 
 
 async def test_approvals_are_answered_in_a_batch() -> None:

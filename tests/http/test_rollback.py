@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import pytest
 from foldlog.eventlog import MemoryLog
+from foldlog.runtime.shared.kept_answers import KeptAnswers
 
 from tests.http.api import Api, api, paused
 
@@ -100,3 +103,36 @@ async def test_a_retry_has_the_id_of_the_request_that_asked_for_it() -> None:
         assert (submitted.trigger.kind, submitted.trigger.key) == ("retry", run)
         assert submitted.trigger.request_id == again.headers["x-request-id"]
         assert submitted.trigger.request_id != started.headers["x-request-id"]
+
+
+async def test_a_retry_whose_server_died_before_it_answered_is_made_once_for_its_key() -> None:
+    async with api(MemoryLog()) as served, served.client("operator") as client:
+        run, _ = await paused(served.runtime)
+        await served.runtime.get_run(run).cancel()
+
+        async def retried(key: str) -> str:
+            answer = await client.post(f"/runs/{run}/retry", headers={"Idempotency-Key": key})
+            assert answer.status_code in {200, 201}
+            return str(answer.json()["run_id"])
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(KeptAnswers, "keep", dying_after(KeptAnswers.keep))
+            with pytest.raises(asyncio.CancelledError):
+                await retried("k")
+        (first,) = {row.run_id for row in await served.runtime.list_runs()} - {run}
+        await served.runtime.get_run(first).cancel()  # a further retry would be another run
+        assert await retried("k") == first
+        assert await retried("another") != first
+        other = await client.post(f"/runs/{first}/retry", headers={"Idempotency-Key": "k"})
+        assert other.status_code == 422
+
+
+def dying_after(keep: Any) -> Any:
+    """Keep the number of a retry, and die before its answer is kept."""
+
+    async def kept(self: KeptAnswers, actor: str, key: str, *rest: Any) -> Any:
+        if "\0" not in key:
+            raise asyncio.CancelledError
+        return await keep(self, actor, key, *rest)
+
+    return kept

@@ -13,7 +13,7 @@ from foldlog.eventlog import ConfigError, LogUnavailable, RunGone
 from foldlog.eventlog.faults import FaultyLog, Outage
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.projections.projector import RunIndex
-from foldlog.runtime import Agent
+from foldlog.runtime import Agent, Runtime
 from foldlog.runtime.burying.erasure import Pace
 from foldlog.runtime.burying.retention import (
     AgentRetention,
@@ -146,12 +146,24 @@ async def test_purges_keep_their_pace_and_back_off_by_the_time_they_take(
     work_s: float, each_s: float
 ) -> None:
     clock = CountingClock()
-    pace = Pace(clock)
+    assert await ten_purges(Pace(clock), clock, work_s) == pytest.approx(10 * each_s)
+
+
+async def test_a_pace_that_is_asked_for_counts_if_the_server_takes_no_longer() -> None:
+    clock = CountingClock()
+    assert await ten_purges(Pace(clock, 2.0), clock, 0.3) == pytest.approx(20.0)
+    assert await ten_purges(Pace(clock, 2.0), clock, 1.5) == pytest.approx(20.0 + 30.0)
+    with pytest.raises(ConfigError, match="interval_s must be a number of seconds"):
+        async with Runtime.open(log=MemoryLog()) as runtime:
+            await runtime.delete("x", interval_s=-1.0)
+
+
+async def ten_purges(pace: Pace, clock: CountingClock, work_s: float) -> float:
     for _ in range(10):
         pace.begin()
         clock.at_s += work_s
         await pace.rest()
-    assert clock.at_s == pytest.approx(10 * each_s)
+    return clock.at_s
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,18 @@ async def test_from_its_failure_a_run_goes_on_with_what_it_had_done(place: Place
     assert (again.run_id, again.is_new) == (retry.run_id, False)
 
 
+async def test_runs_with_long_ids_that_begin_alike_each_go_on_from_their_own_failure(
+    cheap: Place, script: Script
+) -> None:
+    agent = Agent("payer", model=script(says("paid")))
+    runtime = await cheap.open(agent, providers={"scripted": Flaky(2)})
+    runs = [await failed(cheap, agent, run_id=f"{'x' * 63}{end}") for end in "ab"]
+    retries = [await runtime.retry(run, from_failure=True, number=1000) for run in runs]
+    assert [(await each.result(timeout_s=30)).output for each in retries] == ["paid", "paid"]
+    origins = [(await each.state()).submitted.fork.run for each in retries]  # type: ignore[union-attr] # forks
+    assert origins == runs
+
+
 async def test_what_cannot_be_retried_is_refused_and_starts_nothing(place: Place, script: Script) -> None:
     held = HeldTool()
     agent = Agent("payer", model=script(calls(call("wait")), says("done"), says("done")), tools=[held.wait])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
+from ..bulk import Bulk
 from ..exits import NO, OK, say_error
 from ..opening import opened, run_named
 from ..output.terminal import Screen
@@ -26,41 +27,44 @@ FAMILY_BYTES = 4096
 
 
 class Erasing(NamedTuple):
-    """The options of `runs delete` beside the filters."""
+    """The options of `runs delete` beside the filters and those of bulk commands."""
 
     before: str | None
     archive: str | None
     with_copies: bool
-    dry_run: bool
     receipt: Path | None
     by: str
     reason: str
-    json: bool
 
 
-async def delete_runs(settings: Settings, runs: Sequence[str], filters: Filters, how: Erasing) -> int:
+async def delete_runs(
+    settings: Settings, runs: Sequence[str], filters: Filters, bulk: Bulk, how: Erasing
+) -> int:
     """Erase the selected runs, and return the exit code."""
     import msgspec
 
-    if bool(runs) == (filters.given or how.before is not None):
-        raise typer.BadParameter("give RUNs, or select runs by options (not both)")
+    interval_s = bulk.interval_s  # a wrong rate is refused before anything is looked for
+    if bool(runs) == (filters.given or how.before is not None or bulk.everything):
+        raise typer.BadParameter(
+            "give RUNs, or select runs by options (not both); --all selects all runs that are over"
+        )
     screen = Screen(settings)
     async with opened(settings) as runtime:
         named = [await run_named(runtime, run) for run in runs]
-        rows = [] if named else await _selected(runtime, filters, how.before)
+        rows = [] if named else await _selected(runtime, filters, how.before, bulk)
         open_runs = tuple(row.run_id for row in rows if not row.over)
         meant = named or [row.run_id for row in rows if row.over]
         if not meant:
-            return _tell_none(screen, open_runs, json=how.json)
-        options: EraseOptions = {"by": how.by, "reason": how.reason}
+            return _tell_none(screen, open_runs, json=bulk.json)
+        options: EraseOptions = {"by": how.by, "reason": how.reason, "interval_s": interval_s}
         if how.archive is not None:
             options["archive"] = how.archive
-        with reserved(None if how.dry_run else how.receipt, len(meant)) as write:
-            done = await runtime.delete(*meant, with_copies=how.with_copies, dry_run=how.dry_run, **options)
-            asked = done.asked if named else _asked(filters, how.before)
+        with reserved(None if bulk.dry_run else how.receipt, len(meant)) as write:
+            done = await runtime.delete(*meant, with_copies=how.with_copies, dry_run=bulk.dry_run, **options)
+            asked = done.asked if named else _asked(filters, how.before, bulk)
             receipt = msgspec.structs.replace(done, open=(*done.open, *open_runs), asked=asked)
             is_stored = stored(write, how.receipt, receipt)
-    if how.json or not is_stored:
+    if bulk.json or not is_stored:
         screen.json(msgspec.to_builtins(receipt))
     else:
         _tell(screen, receipt)
@@ -121,8 +125,12 @@ def stored(write: Callable[[bytes], object], path: Path | None, receipt: object)
     return True
 
 
-async def _selected(runtime: Runtime, filters: Filters, before: str | None) -> list[RunRow]:
-    """Return the roots that the filters select and that ended before the time, if one is given."""
+async def _selected(runtime: Runtime, filters: Filters, before: str | None, bulk: Bulk) -> list[RunRow]:
+    """Return the roots that the filters select and that ended before the time, if one is given.
+
+    Erased runs are among them, since an archive may have copies of them. With a limit, only runs that can be erased
+    are, the newest first; and `--all` means what is over.
+    """
     from ..output.times import time_of
 
     index, until = (
@@ -130,14 +138,18 @@ async def _selected(runtime: Runtime, filters: Filters, before: str | None) -> l
         time_of(before, runtime.log.clock.now()) if before is not None else None,
     )
     rows = await index.runs(**await filters.query(runtime), limit=-1)
-    roots = [row for row in rows if row.run_id == row.root_id]
-    return [row for row in roots if until is None or (row.over and row.updated_at < until)]
+    roots = [row for row in rows if row.run_id == row.root_id and (row.over or not bulk.everything)]
+    found = [row for row in roots if until is None or (row.over and row.updated_at < until)]
+    return (
+        found if bulk.limit is None else [row for row in found if row.over and not row.buried][: bulk.limit]
+    )
 
 
-def _asked(filters: Filters, before: str | None) -> dict[str, object]:
+def _asked(filters: Filters, before: str | None, bulk: Bulk) -> dict[str, object]:
     import dataclasses
 
-    given = {**dataclasses.asdict(filters), "before": before}
+    chosen = {"all": bulk.everything or None, "limit": bulk.limit}
+    given = {**dataclasses.asdict(filters), "before": before, **chosen}
     return {name: value for name, value in given.items() if value not in {None, ()}}
 
 

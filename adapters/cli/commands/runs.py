@@ -279,6 +279,7 @@ def resume(
 
 @app.command()
 @listing.filtered
+@bulk_options.in_bulk
 def delete(  # noqa: PLR0913 - its options
     context: typer.Context,
     runs: Annotated[
@@ -286,6 +287,7 @@ def delete(  # noqa: PLR0913 - its options
     ] = None,
     *,
     filters: listing.Filters,
+    bulk: bulk_options.Bulk,
     before: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only runs that ended before; written like --since.")
     ] = None,
@@ -298,13 +300,11 @@ def delete(  # noqa: PLR0913 - its options
     with_copies: Annotated[
         bool, typer.Option("--with-copies", help="Erase forks and runs that remember them, too.")
     ] = False,
-    dry_run: DryRun = False,
     receipt: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the receipt into this new file, as JSON.")
     ] = None,
     reason: Annotated[str, typer.Option(help="Reason, stored with the tombstone.")] = "",
     by: By = "",
-    json: Json = False,
 ) -> int:
     """Erase runs that are over, with all runs below them, for good.
 
@@ -313,8 +313,8 @@ def delete(  # noqa: PLR0913 - its options
     from ..loops import run_async
     from .erasing import Erasing, delete_runs
 
-    how = Erasing(before, archive, with_copies, dry_run, receipt, by, reason, json)
-    return run_async(delete_runs(settings_of(context), runs or [], filters, how))
+    how = Erasing(before, archive, with_copies, receipt, by, reason)
+    return run_async(delete_runs(settings_of(context), runs or [], filters, bulk, how))
 
 
 @app.command()

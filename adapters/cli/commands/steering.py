@@ -14,7 +14,6 @@ from ..settings import Settings
 from .listing import Filters
 
 if TYPE_CHECKING:
-    from ....projections.run_list import RunRow
     from ....runtime import RunHandle
 
 
@@ -24,7 +23,7 @@ async def cancel_runs(
     """Cancel the selected runs, and return the exit code."""
     screen = Screen(settings)
     async with opened(settings) as runtime:
-        rows = await selected(runtime, run, filters, bulk, lambda row: not row.over)
+        rows = await selected(runtime, run, filters, bulk, "cancel")
         above = {row.run_id for row in rows}
         meant = [row.run_id for row in rows if not above & {row.parent, row.root_id} - {row.run_id}]
         if bulk.dry_run or not meant:
@@ -46,7 +45,7 @@ async def resume_runs(settings: Settings, run: str | None, filters: Filters, bul
 
     screen = Screen(settings)
     async with opened(settings) as runtime:
-        rows = await selected(runtime, run, filters, bulk, lambda row: row.status == "paused")
+        rows = await selected(runtime, run, filters, bulk, "resume")
         meant = [row.run_id for row in rows]
         if bulk.dry_run or not meant:
             return await show(runtime, screen, meant, "would be resumed", json=bulk.json)
@@ -82,15 +81,12 @@ async def retry_runs(
     from ..loading import executor_for, load_registry
 
     path, named = how
+    if run is not None and ":" in run and path is None:
+        run, path = None, run  # the ids of runs have no colon
     screen, registry = Screen(settings), load_registry(path) if path is not None else None
     async with opened(settings, registry) as runtime:
         executor, runs_in = executor_for(runtime, named, path)
-        wanted = {filters.status} if filters.status is not None else {"error", "cancelled"}
-
-        def can(row: RunRow) -> bool:
-            return row.over and row.parent is None and row.status in wanted
-
-        meant = [row.run_id for row in await selected(runtime, run, filters, bulk, can)]
+        meant = [row.run_id for row in await selected(runtime, run, filters, bulk, "retry")]
         if bulk.dry_run or not meant:
             return await show(runtime, screen, meant, "would be retried", json=bulk.json)
 

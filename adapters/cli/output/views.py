@@ -53,11 +53,11 @@ from ....eventlog.events import (
     is_terminal,
     to_json,
 )
-from ....projections.call_texts import made_file
+from ....projections.call_texts import PARTIAL, made_file
 from ....projections.content_files import files_in
 from ....projections.run_state import RunState
 from ....projections.timeline.rows import Labels
-from ....projections.timeline.words import cut_words, engine_words, result_words, token_words
+from ....projections.timeline.words import CUT_OFF, cut_words, engine_words, result_words, token_words
 from ..settings import Settings
 from .content import told_files
 from .escaping import clean, exact, one_line, shown, visible
@@ -302,7 +302,9 @@ class ReadableView:
         name = f"{one_line(event.tool_name)} "
         took = ("" if event.executed_by else f"{event.duration_ms / 1000:.1f} s  ", DIM)
         if event.success:
-            return [("← ", GOOD), (name, GOOD), took, (self._cut(result_words(event), len(name) + 16), DIM)]
+            cut_off = CUT_OFF if PARTIAL in event.metadata else ""
+            told = cut_off + self._cut(result_words(event), len(name) + len(cut_off) + 16)
+            return [("← ", GOOD), (name, GOOD), took, (told, DIM)]
         return [("✗ ", BAD), (name, BAD), took, (self._cut(event.error or "failed", len(name) + 16), BAD)]
 
     def _approval(self, event: ApprovalRequested) -> list[Part]:

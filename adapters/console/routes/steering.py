@@ -9,7 +9,9 @@ import msgspec
 
 from ....eventlog.errors import ApprovalError, FoldlogError
 from ....eventlog.events import Trigger
+from ....projections.run_list import is_meant
 from ....runtime import PlannedCall, PlannedNode, RunHandle
+from ....runtime.shared.kept_answers import KeptAnswers
 from ...http.answers import Refused
 from ...http.identifiers import traceparent
 from ..problems import Problem, status_of
@@ -71,11 +73,16 @@ class ShownPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One action for many: `ids` of runs (or approvals), or a `filter` of runs with the `count` of its dry run."""
+    """One action for many: `ids` of runs (or approvals), or a `filter` of runs with the `count` of its dry run.
+
+    A filter selects only runs that the action can be for: open ones to cancel, paused ones to resume, and failed and
+    cancelled ones to retry, unless it names the status. One that names nothing needs `all`.
+    """
 
     action: BatchAction
     ids: list[str] = []
     filter: RunQuery | None = None
+    all: bool = False
     count: int | None = None
     dry_run: bool = False
     note: str = ""
@@ -103,11 +110,26 @@ async def retry_run(call: Call[Nothing, RetryRun]) -> Answered:
     run: RunHandle[Any] = await call.runtime.retry(
         call.path("run"),
         from_failure=given.from_failure,
-        number=given.number,
+        number=await _number(call),
         executor=given.executor,
         by=call.author,
     )
     return Answered(Started(run.run_id, run.is_new), 201 if run.is_new else 200)
+
+
+async def _number(call: Call[Nothing, RetryRun]) -> int | None:
+    """Return the number of the retry; that of an Idempotency-Key is kept, since a server may die before it answers."""
+    given = call.body
+    if given.number is not None or not call.key:
+        return given.number
+    kept, name = KeptAnswers(call.runtime.log), f"{call.key}\0number"
+    found = await kept.find(call.actor.name, name)
+    if found is None:
+        number = await call.runtime.next_retry(call.path("run"), from_failure=given.from_failure)
+        found = await kept.keep(call.actor.name, name, call.digest, 0, str(number))
+    if found.request != call.digest:
+        raise Refused(422, "this Idempotency-Key belongs to another request: use a new one")
+    return int(found.body)
 
 
 async def drive_run(call: Call[Nothing, DriveRun]) -> Done:
@@ -199,14 +221,18 @@ async def batch(call: Call[Nothing, Batch]) -> BatchDone:
 
 
 async def _selected(call: Call[Nothing, Batch], query: RunQuery) -> list[str]:
+    if query == RunQuery() and not call.body.all:
+        raise Refused(422, "the filter names nothing: give it a field, or `all` to select all runs")
     index = await call.door.index()
     filters = query.filters()
     filters["buried"] = False
-    rows = await index.runs(BATCH_MAX + 1, **filters)
-    if call.body.action in {"approve", "reject"}:
-        wanted = {row.run_id for row in rows}
-        return [row.approval_id for row in await index.approvals() if row.run_id in wanted]
-    return [row.run_id for row in rows]
+    rows = await index.runs(-1, **filters)
+    match call.body.action:
+        case "approve" | "reject":
+            wanted = {row.run_id for row in rows}
+            return [row.approval_id for row in await index.approvals() if row.run_id in wanted]
+        case "cancel" | "pause" | "resume" | "retry" as action:
+            return [row.run_id for row in rows if is_meant(row, action, query.status)]
 
 
 async def _one(call: Call[Nothing, Batch], name: str) -> BatchResult:
