@@ -407,15 +407,15 @@ class RunHandle(Generic[OutputT]):
         """
         journal = await self._journal()
         await _caught_up(journal, cause)
-        known = journal.state.signal_number(name, key) is not None
+        is_new = False
         try:
-            if not known:
-                await self._send(command, journal=journal, refuse_finished=True)
+            if journal.state.signal_number(name, key) is None:
+                is_new = await self._store(command, journal, refuse_finished=True)
         except RunFinished:
             if journal.state.signal_number(name, key) is None:  # else another sender was first
                 raise
         state = journal.state
-        return SentSignal(number=state.signal_number(name, key) or state.signal_count, is_new=not known)
+        return SentSignal(number=state.signal_number(name, key) or state.signal_count, is_new=is_new)
 
     async def issue_token(self, approval_id: str, *, expires_s: float = TOKEN_EXPIRY_S, by: str = "") -> str:
         """Return a resume token: its holder may answer the approval, once, within `expires_s` (default: a day).
@@ -520,8 +520,15 @@ class RunHandle(Generic[OutputT]):
 
         A command that makes a parked run runnable stores its wake-up in the same batch (W5).
         """
-        command = _checked(command)
         journal = journal or await self._journal()
+        await self._store(command, journal, refuse_finished=refuse_finished, feature=feature)
+        return journal
+
+    async def _store(
+        self, command: Command, journal: Journal, *, refuse_finished: bool = False, feature: str | None = None
+    ) -> bool:
+        """Store a command, and return whether it was this one that did so: the run may know it already."""
+        command = _checked(command)
         lock = self._runtime.command_locks.setdefault(journal.subject.id, asyncio.Lock())
         waited = lock.locked()
         async with lock:
@@ -531,7 +538,7 @@ class RunHandle(Generic[OutputT]):
 
     async def _decide_and_store(
         self, command: Command, journal: Journal, refuse_finished: bool, feature: str | None
-    ) -> Journal:
+    ) -> bool:
         if feature is not None and not journal.state.over:
             self._require(feature, journal.state)
         append = self._runtime.log.clock.new_id()
@@ -541,7 +548,7 @@ class RunHandle(Generic[OutputT]):
             if state.closed:
                 if refuse_finished:
                     raise self._finished(state)
-                return journal
+                return False
             if isinstance(command, (Inject, RefreshTools)) and state.kind != "agent":
                 raise ConfigError(
                     f"run {self.run_id} is a {state.kind}: it has no steps; use the run of an agent in it"
@@ -551,13 +558,13 @@ class RunHandle(Generic[OutputT]):
             take(turn, command)
             if not turn.events:
                 if await is_last(journal.log, journal.subject, journal.state.head.position):
-                    return journal
+                    return False
                 await journal.catch_up()
                 continue
             wakes = was_parked and state.runnable
             extra = [WakeWrite(wakeup_for(journal, cause=state.head.rev + len(turn.events)))] if wakes else []
             if await journal.store(turn.events, epoch=0, extra=extra, append=append):
-                return journal
+                return True
         raise LogUnavailable(f"run {self.run_id} changes faster than a command can be stored; try again")
 
     def _finished(self, state: RunState) -> RunFinished:

@@ -333,6 +333,22 @@ async def test_a_callback_is_answered_once_with_its_token(place: Place, script: 
         await runtime.answer_callback(ring.told[-1], 1)
 
 
+async def test_of_several_who_answer_a_callback_or_send_one_key_at_once_one_hears_that_it_is_new(
+    place: Place, script: Script
+) -> None:
+    ring = Ring(script)
+    await place.open(ring.agent)
+    run = await place.start(ring.agent)
+    await waiting(run)
+    sent = await asyncio.gather(*(run.signal("note", 1, key="k") for _ in range(4)))
+    assert ([each.number for each in sent], sum(each.is_new for each in sent)) == ([1] * 4, 1)
+    answers = await asyncio.gather(*(place.runtime.answer_callback(ring.told[0], n) for n in range(4)))
+    assert ([each.number for each in answers], sum(each.is_new for each in answers)) == ([2] * 4, 1)
+    await run.result(timeout_s=30)
+    answered = next(number for number, each in enumerate(answers) if each.is_new)
+    assert (await results(place, run))["r"].result == [answered, "", ""]
+
+
 async def test_a_callback_may_be_answered_before_its_call_waits(script: Script) -> None:
     ring = Ring(script, hold=True)
     log, registry = MemoryLog(), Registry(agents=[ring.agent])
