@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, TypeVar, get_args
@@ -31,6 +32,9 @@ from .sqlite import CacheDamaged, Checkpoint, RowStore, Where
 
 CHUNK_COMMITS = 256
 """The number of commits that are folded in one transaction, which takes some ten milliseconds."""
+
+TOGETHER_S = 0.05
+"""Commits that come within this time after others are folded together: a transaction for each would cost far more."""
 
 STALE_READS_MAX = 5
 STALE_READ_WAIT_S = 0.05
@@ -231,11 +235,31 @@ class Projector:
     async def _follow_behind(self, shard: int, position: int) -> None:
         """Fold new commits until another process rebuilds the rows."""
         self._reach(shard, position)
-        async for stored in self.log.events.follow(Shard(shard), after=position):
-            if not self._fold(shard, position, [stored]):
-                return
-            position = stored.position
-            self._reach(shard, position)
+        arrived, some = deque[Stored](), asyncio.Event()
+
+        async def take() -> None:
+            async for stored in self.log.events.follow(Shard(shard), after=position):
+                arrived.append(stored)
+                some.set()
+
+        taking = asyncio.create_task(take())
+        taking.add_done_callback(lambda _: some.set())
+        try:
+            while await some.wait():
+                some.clear()
+                while arrived:
+                    chunk = [arrived.popleft() for _ in range(min(len(arrived), CHUNK_COMMITS))]
+                    if not self._fold(shard, position, chunk):
+                        return
+                    position = chunk[-1].position
+                    self._reach(shard, position)
+                if taking.done():
+                    await taking
+                    return
+                await self.log.clock.sleep(TOGETHER_S)
+        finally:
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
 
     # --- folding ------------------------------------------------------------------------------------------------------
 

@@ -1,12 +1,18 @@
-"""The files of the browser's page, as they are in `page/`: no build, no foreign origin, no inline script."""
+"""The files of the browser's page, as they are in `page/`: no build, no foreign origin, no inline script.
+
+The page names its files below `/files-VERSION/`, so a browser keeps them, and asks for them again only once one of them
+has changed. The version is that of the files as they lie there: whoever edits one loads the page again, no more.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 PAGE = Path(__file__).parent / "page"
@@ -16,6 +22,7 @@ CSP = (
 )
 _NAME_MAX = 200
 """A longer address is a view of the page: no file of it has such a name."""
+_VERSIONED, _KEPT = "files-", "public, max-age=31536000, immutable"
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -36,16 +43,26 @@ def page_routes(base_path: str = "", page: Path = PAGE) -> list[BaseRoute]:
     """
 
     async def file(request: Request) -> Response:
-        chosen = _chosen(page, request.path_params["path"])
-        headers = {"Content-Security-Policy": CSP, "Cache-Control": "no-cache"}
-        if chosen.name == "index.html" and base_path:
-            text = chosen.read_text().replace('="/', f'="{base_path}/')
-            return Response(text, media_type=_TYPES[".html"], headers=headers)
-        # Small files are sent whole, whatever part of them a request wants.
-        request.scope["headers"] = [pair for pair in request.scope["headers"] if pair[0] != b"range"]
-        return FileResponse(chosen, media_type=_TYPES[chosen.suffix], headers=headers)
+        top, _, rest = request.path_params["path"].partition("/")
+        is_versioned = top.startswith(_VERSIONED)
+        chosen = _chosen(page, rest if is_versioned else request.path_params["path"])
+        content, version = chosen.read_bytes(), f"{_VERSIONED}{_version(page)}"
+        if chosen.name == "index.html":
+            content = content.replace(b'="/', f'="{base_path}/{version}/'.encode())
+        caching = _KEPT if top == version else "no-cache"
+        headers = {"Content-Security-Policy": CSP, "Cache-Control": caching}
+        return Response(content, media_type=_TYPES[chosen.suffix], headers=headers)
 
     return [Route("/{path:path}", file, methods=["GET"])]
+
+
+def _version(page: Path) -> str:
+    """Return a digest of the names, sizes and times of all files, which costs less than to read them."""
+    found = [Path(folder, name) for folder, _, names in os.walk(page) for name in names]
+    files = sorted(
+        (str(file), status.st_size, status.st_mtime_ns) for file in found for status in [file.stat()]
+    )
+    return hashlib.sha256(repr(files).encode()).hexdigest()[:16]
 
 
 def _chosen(page: Path, name: str) -> Path:

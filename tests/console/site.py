@@ -122,6 +122,7 @@ class Site:
         self._options = {"no_auth": True} | options
         self.address = ""
         self.runs: dict[str, str] = {}
+        self._planted: dict[str, tuple[int, At]] = {}
         self.loop: asyncio.AbstractEventLoop
         self._ready, self._over = threading.Event(), asyncio.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -235,11 +236,12 @@ class Site:
         await start("queued", "clerk", "Count the lamps in Graz", executor="durable")
 
     async def plant(self, family: Family) -> None:
-        """Store commits that were made elsewhere."""
-        position = NEW
-        for each in family.stored:
+        """Store commits that were made elsewhere, those of them that are not stored yet."""
+        done, position = self._planted.get(family.root, (0, NEW))
+        for each in family.stored[done:]:
             (at,) = await self.runtime.log.events.append(CommitWrite(each.subject, position, each.data))
             position = At(at)
+        self._planted[family.root] = len(family.stored), position
 
     async def until_asked(self, run: RunHandle[Any]) -> str:
         """Wait until a run asks for an approval; return its id."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from playwright.sync_api import expect
 
 from tests.console.conftest import Open, violations
 from tests.console.site import HOSTILE, Site, wait_for
-from tests.unit.traces import Family
+from tests.unit.traces import Family, step_started
 
 
 def test_the_list_shows_each_run_and_its_chips_filter_it(open_page: Open, site: Site) -> None:
@@ -65,6 +66,35 @@ async def events_of(run: Any) -> list[Any]:
     """Return the stored events of a run that is over."""
     async with contextlib.aclosing(run.stream()) as events:
         return [event async for event in events]
+
+
+def test_the_last_events_are_followed_until_somebody_scrolls_up(open_page: Open, site: Site) -> None:
+    family = Family("followed", start=time.time())
+    family.begin()
+    family.claim(1)
+
+    def go_on(steps: range) -> str:
+        for step in steps:
+            family.commit(*step_started(step), epoch=1)
+        site.do(site.plant(family))
+        return str(family.events[-1].revision)
+
+    head = go_on(range(1, 30))
+    page = open_page(f"runs/{family.root}?tab=events&level=engine")
+    grid, follow = page.get_by_role("grid", name="Events"), page.get_by_label("follow")
+    last = grid.locator(".c-revision").last
+    expect(last).to_have_text(head)
+    grid.hover()
+    page.mouse.wheel(0, -700)
+    expect(follow).not_to_be_checked()
+    expect(last).not_to_have_text(head)
+    shown = grid.locator(".c-revision").all_inner_texts()
+    assert shown == [str(each) for each in range(int(shown[0]), int(shown[0]) + len(shown))]
+    head = go_on(range(30, 50))
+    expect(page.locator(".events .bar")).to_contain_text(f"{head} events")
+    assert grid.locator(".c-revision").all_inner_texts() == shown
+    follow.check()
+    expect(last).to_have_text(head)
 
 
 def test_what_a_tool_returns_stays_text_wherever_it_is_shown(open_page: Open, site: Site) -> None:

@@ -1,7 +1,7 @@
 // Requests to the API of this server, and nowhere else. Errors are `Problem`, with what the server said.
 
-/** The path that the page is served at, with a slash at its end. */
-export const BASE = new URL("./", import.meta.url).pathname;
+/** The path that the page is served at, with a slash at its end: its files are in a folder of it, by their version. */
+export const BASE = new URL("../", import.meta.url).pathname;
 const API = `${BASE}api/v1`;
 
 /** An answer that is no success: what, why, and the id of the request. */

@@ -6,15 +6,16 @@ import { useKeys } from "./keys.js";
 
 const AROUND = 8;
 
-/** @typedef {{id: string, label: any, width: string, cell: (row: any, n: number) => any, kind?: string, narrow?: boolean, wide?: boolean, from?: number}} Column */
+/** @typedef {{id: string, label: any, width: string, cell: (row: any, n: number, before?: any) => any, kind?: string, narrow?: boolean, wide?: boolean, from?: number}} Column */
 
 /** The rows of a grid. Columns with `narrow: false` are left out where there is little width, those with `wide: false`
  * where there is much, and those with `from` below so many pixels.
  * @param {{label: string, columns: Column[], rows: any[], rowKey: (row: any, n: number) => string, total?: number|null,
  *   cursor: number, onCursor: (n: number) => void, onOpen?: (row: any, n: number) => void, onEnd?: () => void,
- *   chosen?: Set<string>, onChoose?: (row: any) => void, follow?: boolean, rowClass?: (row: any) => string, onTop?: (top: boolean) => void,
- *   height?: number, narrowHeight?: number, keys?: boolean}} props */
-export function Grid({ label, columns, rows, rowKey, total, cursor, onCursor, onOpen, onEnd, chosen, onChoose, follow, rowClass, onTop, height, narrowHeight = 84, keys = true }) {
+ *   chosen?: Set<string>, onChoose?: (row: any) => void, follow?: boolean, onLeave?: () => void, rowClass?: (row: any) => string, onTop?: (top: boolean) => void,
+ *   height?: number, narrowHeight?: number, keys?: boolean, steady?: any}} props `follow`: its end is shown, until somebody
+ * scrolls up, which `onLeave` tells. `steady`: a row is drawn again only if it, the one before it or this changes. */
+export function Grid({ label, columns, rows, rowKey, total, cursor, onCursor, onOpen, onEnd, chosen, onChoose, follow, onLeave, rowClass, onTop, height, narrowHeight = 84, keys = true, steady }) {
   const box = useRef(/** @type {HTMLDivElement|null} */ (null));
   const [view, setView] = useState({ top: 0, height: 600, width: 1000 });
   const small = narrow.value;
@@ -41,12 +42,21 @@ export function Grid({ label, columns, rows, rowKey, total, cursor, onCursor, on
     else if (y + rowHeight + head > element.scrollTop + element.clientHeight) element.scrollTop = y + rowHeight + head - element.clientHeight;
   }, [cursor, rowHeight]);
 
+  // Where the end is, is known before the browser has scrolled there: the last rows are drawn once, not a frame later.
+  const end = Math.max(0, rows.length * rowHeight + head - view.height), top = follow ? end : view.top;
+  const scrolled = useRef(0);
   useLayoutEffect(() => {
-    if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [follow, rows.length]);
+    if (!follow || !box.current) return;
+    box.current.scrollTop = end + rowHeight; // the browser goes no further than it can
+    scrolled.current = end;
+  }, [follow, end]);
+  useLayoutEffect(() => {
+    const now = box.current?.scrollTop ?? 0;
+    if (!follow) setView((before) => (before.top === now ? before : { ...before, top: now }));
+  }, [follow]);
 
-  const from = Math.max(0, Math.floor(view.top / rowHeight) - AROUND);
-  const to = Math.min(rows.length, Math.ceil((view.top + view.height) / rowHeight) + AROUND);
+  const from = Math.max(0, Math.floor(top / rowHeight) - AROUND);
+  const to = Math.min(rows.length, Math.ceil((top + view.height) / rowHeight) + AROUND);
   useEffect(() => {
     if (onEnd && rows.length && to >= rows.length - AROUND) onEnd();
   }, [to, rows.length]);
@@ -80,25 +90,36 @@ export function Grid({ label, columns, rows, rowKey, total, cursor, onCursor, on
     }
   };
   const onScroll = (/** @type {any} */ event) => {
-    const top = event.target.scrollTop;
-    setView((before) => ({ ...before, top }));
+    const top = event.target.scrollTop, left = follow && top < scrolled.current - rowHeight;
+    if (left) onLeave?.();
+    if (left || !follow) setView((before) => ({ ...before, top }));
     onTop?.(top < rowHeight);
   };
 
-  const visibleRows = [];
-  for (let n = from; n < to; n++) {
-    const row = rows[n], id = rowKey(row, n);
-    visibleRows.push(
-      html`<div key=${id} id=${`row-${id}`} role="row" aria-rowindex=${n + 2} aria-selected=${n === cursor}
+  const places = Math.ceil(view.height / rowHeight) + 2 * AROUND + 2;
+  const acts = useRef({ onCursor, onOpen });
+  acts.current = { onCursor, onOpen };
+  const draw = (/** @type {any} */ row, /** @type {number} */ n, /** @type {string} */ id) =>
+    html`<div key=${steady === undefined ? id : n % places} id=${`row-${id}`} role="row" aria-rowindex=${n + 2} aria-selected=${n === cursor}
         class=${`grid-row${n === cursor ? " at" : ""}${chosen?.has(id) ? " chosen" : ""} ${rowClass?.(row) ?? ""}`}
         style=${{ transform: `translateY(${n * rowHeight}px)`, height: `${rowHeight}px`, gridTemplateColumns: template }}
         onClick=${(/** @type {MouseEvent} */ e) => {
           if (e.target instanceof Element && e.target.closest("a,button,input")) return;
-          onCursor(n);
-          onOpen?.(row, n);
-        }}>${shownColumns.map((column) => html`<div role="gridcell" key=${column.id} class=${`c-${column.id} ${column.kind ?? ""}`}>${column.cell(row, n)}</div>`)}</div>`,
-    );
+          acts.current.onCursor(n);
+          acts.current.onOpen?.(row, n);
+        }}>${shownColumns.map((column) => html`<div role="gridcell" key=${column.id} class=${`c-${column.id} ${column.kind ?? ""}`}>${column.cell(row, n, rows[n - 1])}</div>`)}</div>`;
+
+  /** The rows as they were drawn last, by their ids. @type {{current: Map<string, {of: any[], drawn: any}>}} */
+  const known = useRef(new Map());
+  const kept = new Map(), visibleRows = [];
+  for (let n = from; n < to; n++) {
+    const row = rows[n], id = rowKey(row, n), of = [steady, row, rows[n - 1], n, n === cursor, chosen?.has(id), rowHeight, template, shownColumns.length, places];
+    const before = steady === undefined ? undefined : known.current.get(id);
+    const drawn = before?.of.every((each, place) => each === of[place]) ? before.drawn : draw(row, n, id);
+    kept.set(id, { of, drawn });
+    visibleRows.push(drawn);
   }
+  known.current = kept;
   return html`<div class=${`grid${small ? " narrow" : ""}`} ref=${box} role="grid" tabindex="0" aria-label=${label} aria-rowcount=${(total ?? rows.length) + 1}
     aria-activedescendant=${cursor >= from && cursor < to ? `row-${rowKey(rows[cursor], cursor)}` : undefined} onScroll=${onScroll} onKeyDown=${onKeyDown}>
     <div class="grid-head" role="rowgroup"><div role="row" aria-rowindex="1" style=${{ gridTemplateColumns: template }}>${shownColumns.map((column) => html`<div role="columnheader" key=${column.id} class=${column.kind ?? ""}>${column.label}</div>`)}</div></div>

@@ -36,11 +36,13 @@ export function shortId(id, most = 16) {
   return id.length <= most ? id : `${id.slice(0, Math.ceil(most / 2) - 1)}…${id.slice(-(Math.floor(most / 2)))}`;
 }
 
+const whole = new Intl.NumberFormat("en");
+
 /** A count with separators. @param {number|string|null|undefined} n */
 export function count(n) {
   if (n === null || n === undefined) return "–";
-  if (typeof n === "string") return n.endsWith("+") ? `${Number(n.slice(0, -1)).toLocaleString("en")}+` : n;
-  return n.toLocaleString("en");
+  if (typeof n === "string") return n.endsWith("+") ? `${whole.format(Number(n.slice(0, -1)))}+` : n;
+  return whole.format(n);
 }
 
 /** A decimal of dollars, to four places unless it has fewer; null is not known, never 0. @param {string|null|undefined} cost */

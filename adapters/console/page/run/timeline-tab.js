@@ -35,7 +35,7 @@ export function TimelineTab({ feed, detail }) {
     if (!timeline.current) return;
     timeline.current.revisionAt = revision ? feed.rows.find((row) => row.revision === revision && (row.run_id || feed.id) === of)?.at ?? null : null;
     timeline.current.draw();
-  }, [utc, theme, revision, of, feed.rows.length]);
+  }, [utc, theme, revision, of, feed.complete.value]);
   const zoom = (/** @type {number} */ by) => () => timeline.current?.zoom(by);
   useKeys({ "+": zoom(0.6), "=": zoom(0.6), "-": zoom(1 / 0.6), 0: () => timeline.current?.all() });
   const lanes = new Set([...feed.bars.values()].map((bar) => bar.lane));
