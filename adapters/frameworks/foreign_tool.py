@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast, get_args
+from urllib.parse import urlsplit
 
 from ...eventlog.errors import ConfigError
 from ...eventlog.events import ToolEffect, ToolSpec
+from ...runtime.agents.agent import AgentFields
+from ...runtime.ports.files import is_content
 from ...runtime.ports.json_values import NotJson, as_json
+from ...runtime.ports.settings import Effort, as_table
 from ...runtime.ports.tools import unencodable
+from ..models.endpoint import OPENAI_URL, Endpoint
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 Run = Callable[[Mapping[str, Any], Any], Awaitable[Any]]
@@ -25,6 +30,8 @@ class ForeignTool:
     async def call(self, arguments: Mapping[str, Any], context: Any) -> Any:
         """Run one attempt. Raises `ToolFailed`, and whatever the function raises."""
         result = await self._run(arguments, context)
+        if is_content(result):
+            return result
         try:
             return as_json(result)
         except NotJson as error:
@@ -45,23 +52,60 @@ class Reading:
         """Refuse the first of these fields that is set, with the reason."""
         for field, why in fields.items():
             if getattr(owner, field, None):
-                self.refuse(f"{field}: {why}")
+                self.refuse(f"{field.lstrip('_')}: {why}")
 
     def tool(
-        self, name: str, description: str, parameters: dict[str, Any], run: Run, **more: Any
+        self,
+        name: str,
+        description: str,
+        parameters: dict[str, Any],
+        run: Run,
+        *,
+        timeout_s: float | None,
+        wants_deps: bool = False,
     ) -> ForeignTool:
         """Make the tool; `timeout_s` and `wants_deps` as the framework has them."""
         self._tools.add(name)
-        wants_deps = more.pop("wants_deps", False)
         effect = self._effects.get(name, "unsafe")
-        given = {key: value for key, value in more.items() if value is not None}
-        spec = ToolSpec(name=name, description=description, parameters=parameters, effect=effect, **given)
+        spec = ToolSpec(
+            name=name, description=description, parameters=parameters, effect=effect, timeout_s=timeout_s
+        )
         return ForeignTool(spec, run, wants_deps=wants_deps)
+
+    def settings(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Return the settings that were found; refuse a level of reasoning that there is no word for."""
+        effort = found.get("reasoning")
+        if isinstance(effort, str) and effort not in EFFORTS:
+            self.refuse(f"reasoning {effort!r} is no level here; they are {', '.join(EFFORTS)}")
+        return found
 
     def end(self) -> None:
         """Raise `ConfigError` if `effects` names a tool that the agent does not have."""
         if unknown := sorted(self._effects.keys() - self._tools):
             raise ConfigError(f"effects: agent {self.name!r} has no tool {unknown[0]!r}")
+
+
+EFFORTS = get_args(Effort)
+
+
+def merged(taken: AgentFields, fields: AgentFields) -> AgentFields:
+    """Return the fields that were taken over with those that the caller gives, which count; settings key by key."""
+    whole: dict[str, Any] = {**taken, **fields}
+    both = taken.get("settings"), fields.get("settings")
+    if both[0] is not None and both[1] is not None:
+        whole["settings"] = {**as_table(both[0]), **as_table(both[1])}
+    return cast("AgentFields", whole)
+
+
+def openai_servers() -> tuple[str, str]:
+    """Return the addresses of OpenAI: its own, and what `openai:` and `openai-responses:` call."""
+    return OPENAI_URL, Endpoint().url
+
+
+def is_elsewhere(address: str, *known: str) -> bool:
+    """Return whether an address is of none of the known servers; false if no address is known."""
+    servers = {urlsplit(each).netloc for each in known if each}
+    return bool(address and servers) and urlsplit(address).netloc not in servers
 
 
 def plain_name(name: str) -> str:

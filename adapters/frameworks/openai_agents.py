@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import inspect
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from ...eventlog.events import ToolEffect
-from ...runtime.agents.agent import Agent
+from ...runtime.agents.agent import Agent, AgentFields
 from ...runtime.agents.swarm import Swarm
 from ...runtime.ports.runnable import DepsT
-from .foreign_tool import ForeignTool, Reading, plain_name
+from ...runtime.ports.tools import Tool
+from .foreign_tool import Reading, merged, plain_name
+from .openai_requests import model_of, native_tool, settings_of
+from .openai_tools import approved, is_function, runner
 
 if TYPE_CHECKING:
     import agents
 
 _REFUSED = {
-    "mcp_servers": "name them in mcp_servers of the agent here",
-    "input_guardrails": "guardrails have no equivalent; a policy or a tool can refuse",
-    "output_guardrails": "guardrails have no equivalent; validate in the output type",
+    "mcp_servers": "say from_openai_agents(mcp_servers=...) instead",
     "hooks": "hooks have no equivalent; follow the run's events",
     "prompt": "prompts stored at the provider have no equivalent",
 }
@@ -28,9 +28,10 @@ _REFUSED_OF_TOOL = {
     "tool_output_guardrails": "guardrails have no equivalent",
     "defer_loading": "tools that are loaded later have no equivalent",
 }
-_SETTINGS = ("temperature", "top_p", "max_tokens", "parallel_tool_calls", "verbosity", "tool_choice")
-_NOT_SENT = {"retry", "include_usage", "preserve_raw_usage", "store"}
-"""Settings of their runner, not of the model; ours retries, counts and stores in its own way."""
+_REFUSED_IN_TEAM = {
+    "input_guardrails": "guardrails of agents with handoffs have no equivalent; a policy or a tool can refuse",
+    "output_guardrails": "guardrails of agents with handoffs have no equivalent; a policy or a tool can refuse",
+}
 
 
 def from_openai_agents(
@@ -38,35 +39,128 @@ def from_openai_agents(
     *,
     model: str | None = None,
     effects: Mapping[str, ToolEffect] | None = None,
+    **fields: Unpack[AgentFields],
 ) -> Agent[Any, DepsT] | Swarm[DepsT]:
     """Return an agent of the OpenAI Agents SDK as ours; one with handoffs as a swarm of all that it leads to.
 
-    `model` replaces that of every agent. `effects` says what a second run of a tool would do (`pure`, `idempotent`); a
-    tool that is not named is `unsafe`. Tools get `Registry(deps=...)` as the context of their run. Raises `ConfigError`
-    that names the first thing that has no equivalent.
+    `model` and the other `fields` of an agent here replace those of every agent; settings are merged. `effects` says
+    what a second run of a tool would do (`pure`, `idempotent`); a tool that is not named is `unsafe`. Tools get
+    `Registry(deps=...)` as the context of their run. Raises `ConfigError` that names the first thing that has no
+    equivalent.
     """
-    team = list(_reachable(agent, {}))
-    chosen, readings = effects or {}, []
-    members = []
-    for each in team:
-        own = {name: effect for name, effect in chosen.items() if name in {tool.name for tool in each.tools}}
-        readings.append(Reading(plain_name(each.name), own))
-        members.append(_agent(readings[-1], each, model))
-    first = Reading(plain_name(agent.name), chosen)
-    for each in team:
-        first._tools |= {tool.name for tool in each.tools}  # noqa: SLF001
-    first.end()
-    if len(members) == 1:
-        return members[0]
-    purposes = {plain_name(each.name): each.handoff_description for each in team if each.handoff_description}
-    return Swarm(members, name=f"{members[0].name}-team"[:64], mode="handoff", descriptions=purposes)
+    taking = _Taking(model, effects or {}, fields)
+    taken = taking.taken(agent)
+    taking.end(plain_name(agent.name))
+    return taken
+
+
+class _Taking:
+    """Takes over an agent, and all that its tools and handoffs lead to."""
+
+    def __init__(self, model: str | None, effects: Mapping[str, ToolEffect], fields: AgentFields) -> None:
+        self._model, self._effects, self._fields = model, effects, fields
+        self._tools, self._open = set[str](), list[Any]()
+
+    def end(self, name: str) -> None:
+        """Raise `ConfigError` if `effects` names a tool that no agent has."""
+        unknown = {tool: effect for tool, effect in self._effects.items() if tool not in self._tools}
+        Reading(name, unknown).end()
+
+    def taken(self, agent: Any) -> Agent[Any, Any] | Swarm[Any]:
+        team = list(_reachable(agent, {}))
+        if len(team) == 1:
+            return self._agent(agent)
+        for each in team:
+            Reading(plain_name(each.name), {}).refuse_set(each, _REFUSED_IN_TEAM)
+        members = list(map(self._agent, team))
+        purposes = {
+            plain_name(each.name): each.handoff_description for each in team if each.handoff_description
+        }
+        return Swarm(members, name=f"{members[0].name}-team"[:64], mode="handoff", descriptions=purposes)
+
+    def _agent(self, agent: Any) -> Agent[Any]:
+        functions = [each for each in agent.tools if is_function(each) and each.is_enabled is not False]
+        self._tools |= {tool.name for tool in functions}
+        own = {
+            tool: effect
+            for tool, effect in self._effects.items()
+            if tool in {each.name for each in functions}
+        }
+        reading = Reading(plain_name(agent.name), own)
+        reading.refuse_set(agent, _REFUSED)
+        if agent.tool_use_behavior != "run_llm_again":
+            reading.refuse("tool_use_behavior: the model always sees the results of its calls")
+        model = self._model or model_of(reading, agent.model)
+        found: AgentFields = {"hitl_tools": list(approved(reading, functions))}
+        if settings := settings_of(reading, agent, model):
+            found["settings"] = cast("Any", settings)  # the agent checks it
+        if native := [native_tool(reading, each) for each in agent.tools if not is_function(each)]:
+            found["native_tools"] = native
+        ours: Agent[Any] = Agent(
+            reading.name,
+            model=model,
+            instructions=_instructions(agent),
+            tools=[self._tool(reading, each, agent) for each in functions],
+            output_type=_output_type(reading, agent.output_type),
+            **merged(found, self._fields),
+        )
+        for guardrail in agent.output_guardrails:
+            ours.output_validator(_validator(guardrail, agent))
+        return ours
+
+    def _tool(self, reading: Reading, tool: Any, agent: Any) -> Tool:
+        reading.refuse_set(tool, _REFUSED_OF_TOOL)
+        if tool.is_enabled is not True:
+            reading.refuse(f"the tool {tool.name!r}: is_enabled is a function")
+        if tool._is_agent_tool:  # noqa: SLF001 - there is no public word for it
+            return self._agent_as_tool(reading, tool, agent)
+        return reading.tool(
+            tool.name,
+            tool.description,
+            dict(tool.params_json_schema),
+            runner(tool),
+            timeout_s=tool.timeout_seconds,
+        )
+
+    def _agent_as_tool(self, reading: Reading, tool: Any, agent: Any) -> Tool:
+        """Return their agent as a tool, as an agent of ours as a tool: a child run."""
+        given = inspect.getclosurevars(tool.on_invoke_tool._invoke_tool_impl).nonlocals  # noqa: SLF001
+        for name in _USUAL_OF_AGENT_TOOL:
+            if given.get(name) is not None:
+                reading.refuse(f"the tool {tool.name!r}: {name} of an agent as a tool has no equivalent")
+        if tool.params_json_schema["properties"].keys() != {"input"}:
+            reading.refuse(f"the tool {tool.name!r}: parameters of an agent as a tool have no equivalent")
+        other = tool._agent_instance  # noqa: SLF001
+        if other is agent or any(other is each for each in self._open):
+            reading.refuse(f"the tool {tool.name!r} leads back to its own agent; say allow_self_spawn=True")
+        self._open.append(agent)
+        taken = self.taken(other)
+        self._open.pop()
+        return taken.as_tool(tool.name, tool.description)
+
+
+_USUAL_OF_AGENT_TOOL = (
+    "custom_output_extractor",
+    "conversation_id",
+    "hooks",
+    "input_builder",
+    "max_turns",
+    "on_stream",
+    "previous_response_id",
+    "run_config",
+    "session",
+)
+"""What an agent as a tool may be given there, and none may be here."""
 
 
 def _reachable(agent: Any, seen: dict[str, Any]) -> Iterator[Any]:
     """Yield the agent and all that it, or one of those, hands over to."""
-    if agent.name in seen:
+    name = plain_name(agent.name)
+    if name in seen:
+        if seen[name] is not agent:
+            Reading(name, {}).refuse(f"two agents are called {name!r}")
         return
-    seen[agent.name] = agent
+    seen[name] = agent
     yield agent
     for handoff in agent.handoffs:
         yield from _reachable(_target(agent, handoff), seen)
@@ -81,104 +175,54 @@ def _target(agent: Any, handoff: Any) -> Any:
         reading.refuse(
             f"the handoff {handoff.tool_name!r}: one with a filter or without an agent has no equivalent"
         )
+    if handoff.is_enabled is not True:
+        reading.refuse(f"the handoff {handoff.tool_name!r}: is_enabled is a function, or false")
+    invoke = getattr(handoff.on_invoke_handoff, "args", (handoff.on_invoke_handoff,))[0]
+    if inspect.getclosurevars(invoke).nonlocals.get("on_handoff") is not None:
+        reading.refuse(
+            f"the handoff {handoff.tool_name!r}: on_handoff has no equivalent; follow the run's events"
+        )
     return target
 
 
-def _agent(reading: Reading, agent: Any, model: str | None) -> Agent[Any]:
-    reading.refuse_set(agent, _REFUSED)
-    if agent.tool_use_behavior != "run_llm_again":
-        reading.refuse("tool_use_behavior: the model always sees the results of its calls")
-    tools = [_tool(reading, each) for each in agent.tools]
-    return Agent(
-        reading.name,
-        model=model or _model(reading, agent.model),
-        instructions=_instructions(agent),
-        tools=tools,
-        output_type=_output_type(reading, agent.output_type),
-        hitl_tools=list(_approved(reading, agent.tools)),
-        **_settings(reading, agent.model_settings),
-    )
-
-
 def _instructions(agent: Any) -> Any:
-    if not callable(agent.instructions):
+    """The instructions; a function where they or the guardrails of the input are functions."""
+    if not callable(agent.instructions) and not agent.input_guardrails:
         return agent.instructions or ""
 
     async def instructions(context: Any) -> str:
-        from agents import RunContextWrapper
+        from agents import InputGuardrailTripwireTriggered, RunContextWrapper
 
-        made = agent.instructions(RunContextWrapper(context=context.deps), agent)
+        theirs = RunContextWrapper(context=context.deps)
+        for guardrail in agent.input_guardrails:
+            result = await guardrail.run(agent, context.input, theirs)
+            if result.output.tripwire_triggered:
+                raise InputGuardrailTripwireTriggered(result)
+        if not callable(agent.instructions):
+            return agent.instructions or ""
+        made = agent.instructions(theirs, agent)
         return str(await made if inspect.isawaitable(made) else made)
 
     return instructions
 
 
-def _tool(reading: Reading, tool: Any) -> ForeignTool:
-    if not hasattr(tool, "on_invoke_tool"):
-        reading.refuse(f"the tool {tool.name!r} is run by the provider")
-    reading.refuse_set(tool, _REFUSED_OF_TOOL)
-    if tool.is_enabled is not True:
-        reading.refuse(f"the tool {tool.name!r}: is_enabled is a function, or false")
-    return reading.tool(
-        tool.name,
-        tool.description,
-        dict(tool.params_json_schema),
-        _runner(tool),
-        timeout_s=tool.timeout_seconds,
-    )
+def _validator(guardrail: Any, agent: Any) -> Callable[..., Any]:
+    """Return a guardrail of the output as a validator, which ends the run where the guardrail would."""
 
+    async def validate(run: Any, output: Any) -> None:
+        from agents import OutputGuardrailTripwireTriggered, RunContextWrapper
 
-def _approved(reading: Reading, tools: Iterable[Any]) -> Iterator[str]:
-    for tool in tools:
-        if callable(tool.needs_approval):
-            reading.refuse(f"the tool {tool.name!r}: needs_approval is a function; use a policy")
-        if tool.needs_approval:
-            yield tool.name
+        result = await guardrail.run(RunContextWrapper(context=run.deps), agent, output)
+        if result.output.tripwire_triggered:
+            raise OutputGuardrailTripwireTriggered(result)
 
-
-def _runner(tool: Any) -> Any:
-    async def run(arguments: Mapping[str, Any], context: Any) -> Any:
-        from agents.tool_context import ToolContext
-
-        text = json.dumps(dict(arguments), ensure_ascii=False)
-        theirs = ToolContext(
-            context=context.deps,
-            tool_name=tool.name,
-            tool_call_id=context.tool_call_id,
-            tool_arguments=text,
-        )
-        return await tool.on_invoke_tool(theirs, text)
-
-    return run
-
-
-def _model(reading: Reading, model: Any) -> str:
-    from agents.models.default_models import get_default_model
-
-    if model is None:
-        return f"openai-responses:{get_default_model()}"
-    if not isinstance(model, str):
-        kind = {"OpenAIResponsesModel": "openai-responses", "OpenAIChatCompletionsModel": "openai"}
-        if type(model).__name__ not in kind:
-            reading.refuse(f"the model {model!r} has no provider here; say from_openai_agents(model=...)")
-        return f"{kind[type(model).__name__]}:{model.model}"
-    if "/" in model and not model.startswith("openai/"):
-        reading.refuse(f"the model {model!r} has no provider here; say from_openai_agents(model=...)")
-    return f"openai-responses:{model.removeprefix('openai/')}"
+    validate.__name__ = plain_name(guardrail.get_name())
+    return validate
 
 
 def _output_type(reading: Reading, output_type: Any) -> Any:
+    if type(output_type).__name__ == "AgentOutputSchema":
+        return output_type.output_type
     if output_type is not None and not isinstance(output_type, type) and hasattr(output_type, "json_schema"):
         reading.refuse("output_type is a schema of its own; name a type")
     return output_type
-
-
-def _settings(reading: Reading, settings: Any) -> dict[str, Any]:
-    found = {name: value for name in _SETTINGS if (value := getattr(settings, name)) is not None}
-    effort = getattr(settings.reasoning, "effort", None)
-    if effort is not None:
-        found["reasoning"] = "off" if effort == "none" else effort
-    for name, value in vars(settings).items():
-        if value is not None and name not in {*_SETTINGS, "reasoning"} | _NOT_SENT:
-            reading.refuse(f"the model setting {name!r} has no equivalent; extra_body may carry it")
-    return {"settings": found} if found else {}

@@ -2,63 +2,38 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Union
-
-import pydantic
+from typing import TYPE_CHECKING, Any, Union, Unpack, cast
 
 from ...eventlog.events import ToolEffect
-from ...runtime.agents.agent import Agent, OutputT
+from ...runtime.agents.agent import Agent, AgentFields, OutputT
+from ...runtime.ports.outputs import OutputRefused
 from ...runtime.ports.runnable import DepsT
-from ...runtime.ports.tools import InvalidArguments, ToolFailed
-from .foreign_tool import ForeignTool, Reading, plain_name
+from .foreign_tool import ForeignTool, Reading, merged, plain_name
+from .pydantic_ai_requests import bare, models_of, native_tool, settings_of
+from .pydantic_ai_tools import context_of, runner
 
 if TYPE_CHECKING:
     import pydantic_ai
 
-_MODELS = {
-    "anthropic": "anthropic",
-    "azure": "azure",
-    "bedrock": "bedrock",
-    "cohere": "cohere",
-    "google": "google",
-    "groq": "groq",
-    "huggingface": "huggingface",
-    "mistral": "mistral",
-    "ollama": "ollama",
-    "openai": "openai-responses",
-    "openai-chat": "openai",
-    "openai-responses": "openai-responses",
-    "openrouter": "openrouter",
-    "xai": "xai",
-}
-"""Our providers by the names that pydantic-ai gives them."""
-_SETTINGS = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "max_tokens": "max_tokens",
-    "seed": "seed",
-    "stop_sequences": "stop",
-    "parallel_tool_calls": "parallel_tool_calls",
-    "timeout": "timeout_s",
-    "thinking": "reasoning",
-    "service_tier": "service_tier",
-    "extra_headers": "headers",
-    "extra_body": "extra_body",
-}
-_VALUES: dict[str, Callable[[Any], Any]] = {
-    "stop_sequences": list,
-    "thinking": lambda level: "off" if level is False else level,
-    "extra_headers": dict,
-}
-"""The values of settings that are written in another way here."""
 _MARKED = {"ToolOutput", "NativeOutput", "PromptedOutput"}
 """Marks on output types: how the model is to give them, which is the provider's matter here."""
 _OF_EVERY_AGENT = {"ToolSearch", "PendingMessageDrainCapability"}
 """The capabilities that each agent has; they do nothing without tools that are loaded later."""
+_OWN_OUTPUTS = {"BinaryImage", "PendingModelResponse"}
+"""Types of outputs that mean something to their runner alone."""
+_DEFERRED = "DeferredToolRequests"
+"""The output of an agent that waits for approvals, which are no outputs here."""
+_REFUSED = {
+    "_metadata": "give it to each run: rt.start(metadata=)",
+    "_validation_context": "a context for pydantic's validators has no equivalent; the tools have their dependencies",
+    "_concurrency_limiter": "instead of max_concurrency say concurrency={'runs_max': ...}, which holds for all workers",
+}
 _REFUSED_OF_TOOL = {
+    "sequential": "a tool that runs alone has no equivalent; give it the parts that must not overlap in one tool",
     "prepare": "tools that are prepared for each step have no equivalent",
     "args_validator": "validators of arguments have no equivalent; check them in the tool",
     "defer_loading": "tools that are loaded later have no equivalent",
@@ -71,52 +46,99 @@ def from_pydantic_ai(
     name: str | None = None,
     model: str | None = None,
     effects: Mapping[str, ToolEffect] | None = None,
+    **fields: Unpack[AgentFields],
 ) -> Agent[OutputT, DepsT]:
     """Return an agent of pydantic-ai as ours: model, instructions, settings, tools, types of output and dependencies.
 
-    `name` and `model` replace those of the agent. `effects` says what a second run of a tool would do (`pure`,
-    `idempotent`); a tool that is not named is `unsafe`. Tools get `Registry(deps=...)` as `ctx.deps`. Raises
-    `ConfigError` that names the first thing that has no equivalent.
+    `name`, `model` and the other `fields` of an agent here replace those of the agent; settings are merged. `effects`
+    says what a second run of a tool would do (`pure`, `idempotent`); a tool that is not named is `unsafe`. Tools get
+    `Registry(deps=...)` as `ctx.deps`. Raises `ConfigError` that names the first thing that has no equivalent.
     """
     reading = Reading(plain_name(name or agent.name or "agent"), effects or {})
+    reading.refuse_set(agent, _REFUSED)
+    models = [model] if model is not None else models_of(reading, agent.model)
+    taken = _fields(reading, agent, models[1:], given_model=model is not None)
     tools = list(_tools(reading, agent))
     reading.end()
-    return Agent(
+    output_type = _output_type(reading, agent.output_type)
+    ours: Agent[OutputT, DepsT] = Agent(
         reading.name,
-        model=model or _model(reading, agent.model),
+        model=models[0],
         instructions=_instructions(agent),
         tools=tools,
-        output_type=_output_type(reading, agent.output_type),
+        output_type=output_type,
         deps_type=_deps_type(agent),
-        hitl_tools=[each.name for each in _functions(agent) if each.requires_approval],
-        **_settings(reading, agent.model_settings),
+        **merged(taken, fields),
     )
+    for number, validator in enumerate(agent._output_validators):  # noqa: SLF001 - there is no public way to them
+        ours.output_validator(_validator(validator, number))
+    return ours
+
+
+def _fields(reading: Reading, agent: Any, fallbacks: Sequence[str], *, given_model: bool) -> AgentFields:
+    of_model = None if given_model or isinstance(agent.model, str | None) else bare(agent.model).settings
+    thinking, native = _capabilities(reading, agent)
+    found: AgentFields = {"hitl_tools": [each.name for each in _functions(agent) if each.requires_approval]}
+    if settings := settings_of(reading, of_model, thinking, agent.model_settings):
+        found["settings"] = cast("Any", settings)  # the agent checks it
+    if fallbacks:
+        found["fallback_models"] = fallbacks
+    if native:
+        found["native_tools"] = native
+    if agent._output_validators or _unmarked(agent.output_type)[0] is not str:  # noqa: SLF001
+        found["output_retries"] = agent._max_output_retries  # noqa: SLF001
+    return found
 
 
 def _functions(agent: Any) -> list[Any]:
-    return list(agent._function_toolset.tools.values())  # noqa: SLF001 - there is no public way to them
+    return [tool for toolset in _toolsets(agent) for tool in toolset.tools.values()]
+
+
+def _toolsets(agent: Any) -> list[Any]:
+    """Return the toolsets of functions alone, of which each tool is one of the agent's."""
+    own = agent._function_toolset  # noqa: SLF001 - there is no public way to it
+    return [own, *(each for each in agent.toolsets if each is not own and _is_plain(each))]
+
+
+def _is_plain(toolset: Any) -> bool:
+    """Return whether a toolset is nothing but its functions."""
+    return type(toolset).__name__ == "FunctionToolset" and not toolset._instructions  # noqa: SLF001
 
 
 def _tools(reading: Reading, agent: Any) -> Iterator[ForeignTool]:
-    others = [each for each in agent.toolsets if each is not agent._function_toolset]  # noqa: SLF001
-    if any(not _is_empty(each) for each in others):
-        reading.refuse("toolsets: give their tools to the agent, or name its MCP servers in mcp_servers")
-    for capability in agent._root_capability.capabilities:  # noqa: SLF001
-        if type(capability).__name__ not in _OF_EVERY_AGENT:
-            reading.refuse(f"the capability {type(capability).__name__}")
-    if agent._output_validators:  # noqa: SLF001
-        reading.refuse("output validators: add them to the agent here, by its `output_validator`")
-    for each in _functions(agent):
-        reading.refuse_set(each, _REFUSED_OF_TOOL)
-        schema = each.function_schema
-        yield reading.tool(
-            each.name,
-            each.description or "",
-            dict(schema.json_schema),
-            _runner(each),
-            timeout_s=each.timeout,
-            wants_deps=each.takes_ctx and _deps_type(agent) is not None,
-        )
+    plain = _toolsets(agent)
+    if any(not _is_empty(each) for each in agent.toolsets if each not in plain):
+        reading.refuse("toolsets: give their tools to the agent, or say from_pydantic_ai(mcp_servers=...)")
+    for toolset in plain:
+        for each in toolset.tools.values():
+            reading.refuse_set(each, _REFUSED_OF_TOOL)
+            schema = each.function_schema
+            yield reading.tool(
+                each.name,
+                each.description or "",
+                dict(schema.json_schema),
+                runner(each),
+                timeout_s=each.timeout if each.timeout is not None else toolset.timeout,
+                wants_deps=each.takes_ctx and _deps_type(agent) is not None,
+            )
+
+
+def _capabilities(reading: Reading, agent: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the settings and the native tools that an agent has by its capabilities; refuse any other."""
+    settings: dict[str, Any] = {}
+    native: list[dict[str, Any]] = []
+    for each in agent._root_capability.capabilities:  # noqa: SLF001
+        kind = type(each).__name__
+        local = getattr(each, "local", None)
+        if kind == "Thinking":
+            settings["thinking"] = each.effort
+        elif kind == "NativeTool":
+            native.append(native_tool(reading, each.tool))
+        elif hasattr(each, "native") and not local:
+            native.append(native_tool(reading, each.native))
+        elif kind not in _OF_EVERY_AGENT:
+            reading.refuse(f"the capability {kind}" + (" with a tool of its own" if local else ""))
+    return settings, native
 
 
 def _deps_type(agent: Any) -> Any:
@@ -132,52 +154,23 @@ def _is_empty(toolset: Any) -> bool:
     return getattr(toolset, "tools", None) == {}
 
 
-def _runner(tool: Any) -> Any:
-    async def run(arguments: Mapping[str, Any], context: Any) -> Any:
+def _validator(theirs: Any, number: int) -> Callable[..., Awaitable[None]]:
+    """Return their validator of outputs as ours, which changes none."""
+
+    async def validate(run: Any, output: Any) -> None:
         from pydantic_ai import ModelRetry
 
+        before = copy.deepcopy(output)
         try:
-            given = tool.function_schema.validator.validate_python(dict(arguments))
-        except pydantic.ValidationError as error:
-            raise InvalidArguments(str(error)) from None
-        called = {"tool_call_id": context.tool_call_id, "tool_name": tool.name}
-        try:
-            return await tool.function_schema.call(given, _context(context, **called))
+            made = await theirs.validate(output, context_of(run))
         except ModelRetry as error:
-            raise ToolFailed(error.message) from None
+            raise OutputRefused(error.message) from None
+        if type(made) is not type(before) or made != before:
+            raise TypeError(f"it returns {made!r:.60} for {before!r:.60}: a validator changes no output here")
 
-    return run
-
-
-def _context(ours: Any, **called: Any) -> Any:
-    """Return their context of a run, or of a call; the model in it can be asked nothing."""
-    from pydantic_ai import RunContext
-    from pydantic_ai.models.test import TestModel
-    from pydantic_ai.usage import RunUsage
-
-    return RunContext(
-        deps=ours.deps,
-        model=TestModel(),
-        usage=RunUsage(),
-        prompt=ours.input,
-        run_id=ours.run_id,
-        metadata=ours.metadata,
-        **called,
-    )
-
-
-def _model(reading: Reading, model: Any) -> str:
-    if model is None:
-        reading.refuse("it has no model; say from_pydantic_ai(model=...)")
-    if isinstance(model, str):
-        prefix, colon, name = model.partition(":")
-    else:
-        prefix, colon, name = model.system, ":", model.model_name
-        if "Responses" not in type(model).__name__ and prefix == "openai":
-            prefix = "openai-chat"
-    if not colon or prefix not in _MODELS:
-        reading.refuse(f"the model {prefix}:{name} has no provider here; say from_pydantic_ai(model=...)")
-    return f"{_MODELS[prefix]}:{name}"
+    name = plain_name(getattr(theirs.function, "__name__", ""))
+    validate.__name__ = name if number == 0 else f"{name}-{number + 1}"[:64]
+    return validate
 
 
 def _instructions(agent: Any) -> Any:
@@ -192,7 +185,7 @@ def _instructions(agent: Any) -> Any:
         return "\n\n".join(parts)
 
     async def instructions(context: Any) -> str:
-        made = [await _made(part, _context(context)) if callable(part) else part for part in parts]
+        made = [await _made(part, context_of(context)) if callable(part) else part for part in parts]
         return "\n\n".join(filter(None, made))
 
     return instructions
@@ -204,23 +197,24 @@ async def _made(part: Any, context: Any) -> Any:
 
 
 def _output_type(reading: Reading, output_type: Any) -> Any:
-    kind = type(output_type).__name__
-    if kind in _MARKED:
-        output_type = getattr(output_type, "output", None) or getattr(output_type, "outputs", None)
-    several = output_type if isinstance(output_type, list | tuple) else [output_type]
-    if any(inspect.isroutine(each) or type(each).__name__ in {*_MARKED, "TextOutput"} for each in several):
-        reading.refuse("output_type: functions, and marks on one of several types, have no equivalent")
+    several = [each for each in _unmarked(output_type) if _of_theirs(each) != _DEFERRED]
+    for each in several:
+        if _of_theirs(each) in _OWN_OUTPUTS:
+            reading.refuse(f"output_type: {each.__name__} is no type of an output here")
+        if inspect.isroutine(each) or type(each).__name__ == "TextOutput":
+            reading.refuse("output_type: functions of the output have no equivalent")
     return Union[tuple(several)]  # noqa: UP007 - of one type it is that type
 
 
-def _settings(reading: Reading, settings: Any) -> dict[str, Any]:
-    if callable(settings):
-        reading.refuse("model_settings are a function")
-    found = {}
-    for name, value in (settings or {}).items():
-        if name not in _SETTINGS:
-            reading.refuse(f"the model setting {name!r} has no equivalent; extra_body may carry it")
-        if name == "thinking" and value is True:
-            reading.refuse("the model setting 'thinking' is True; say how much: minimal, low, medium or high")
-        found[_SETTINGS[name]] = _VALUES[name](value) if name in _VALUES else value
-    return {"settings": found} if found else {}
+def _of_theirs(kind: Any) -> str:
+    """Return the name of a type of their own; empty for any other."""
+    return kind.__name__ if isinstance(kind, type) and kind.__module__.startswith("pydantic_ai.") else ""
+
+
+def _unmarked(output_type: Any) -> list[Any]:
+    """Return the types without the marks that say how the model is to give them."""
+    if type(output_type).__name__ in _MARKED:
+        output_type = getattr(output_type, "output", None) or getattr(output_type, "outputs", None)
+    if not isinstance(output_type, list | tuple):
+        return [output_type]
+    return [each for one in output_type for each in _unmarked(one)]

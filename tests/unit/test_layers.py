@@ -64,7 +64,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "archive": set(),
         "configuration": set(),
         "builtin": set(),
-        "frameworks": set(),
+        "frameworks": {"models"},
         "http": {"configuration"},
         "console": {"configuration", "http"},
         "knowledge": set(),
