@@ -8,6 +8,7 @@ server's snapshot of a stream, a tar archive in the S2 format, exactly as the se
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from typing import Any
 import msgspec
 
 from ..embedded.layout import write_private
-from ..errors import BackupDamaged, ConfigError
+from ..errors import BackupDamaged, ConfigError, FoldlogError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 PARTIAL = ".partial"
 """The end of the name of a directory whose backup is not complete."""
+_STAMP = re.compile(r"\d{8}T\d{6}\.\d{6}Z")
 _BLOCK_BYTES = 1024 * 1024
 
 
@@ -98,37 +100,43 @@ def write_manifest(directory: Path, manifest: Manifest) -> Manifest:
 def open_backup(target: Path) -> tuple[Path, Manifest]:
     """Return the backup at `target`: its directory, or a place, whose newest backup counts.
 
-    Raises `ConfigError` (there is none, or it is of a newer release), `BackupDamaged`.
+    Raises `ConfigError` (there is none, or it is of a newer release), `BackupDamaged`; also if a backup that cannot be
+    read may be the newest.
     """
     if not target.is_dir():
         raise ConfigError(
             f"{target} is not a directory: name one that `foldlog backup create` has written to"
         )
-    if (target / MANIFEST).exists():
-        return target, _read(target)
-    found = list(backups_in(target))
-    if not found:
+    unreadable: dict[Path, FoldlogError] = {}
+    found = list(backups_in(target, unreadable))
+    newest = max(found, key=lambda each: each[1].began_at, default=None)
+    for directory, error in unreadable.items():
+        if newest is None or _stamp(directory) >= _stamp(newest[0]):
+            raise error
+    if newest is None:
         raise ConfigError(f"{target} has no backup: `foldlog backup create {target}` makes one")
-    return max(found, key=lambda each: each[1].began_at)
+    return newest
 
 
-def backups_in(place: Path, damaged: list[BackupDamaged] | None = None) -> Iterator[tuple[Path, Manifest]]:
-    """Yield the complete backups of a place, by name; what is wrong with others goes into `damaged`, if that is given.
+def _stamp(directory: Path) -> str:
+    """Return the time in the name of a backup's directory; that of another name is later than any."""
+    stamp = directory.name.rpartition("-")[2]
+    return stamp if _STAMP.fullmatch(stamp) else "~"
 
-    Raises `ConfigError`, and otherwise `BackupDamaged`.
+
+def backups_in(place: Path, unreadable: dict[Path, FoldlogError]) -> Iterator[tuple[Path, Manifest]]:
+    """Yield the complete backups of a place, by name, or the one that it is; what is wrong with others is `unreadable`.
+
+    Raises `ConfigError`.
     """
     if not place.is_dir():
         raise ConfigError(f"{place} is not a directory")
-    for directory in sorted(place.iterdir()):
+    for directory in [place] if (place / MANIFEST).exists() else sorted(place.iterdir()):
         if not directory.name.endswith(PARTIAL) and (directory / MANIFEST).exists():
             try:
-                manifest = _read(directory)
-            except BackupDamaged as error:
-                if damaged is None:
-                    raise
-                damaged.append(error)
-            else:
-                yield directory, manifest
+                yield directory, _read(directory)
+            except (BackupDamaged, ConfigError) as error:
+                unreadable[directory] = error
 
 
 def check_files(directory: Path, manifest: Manifest) -> None:

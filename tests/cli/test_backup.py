@@ -100,9 +100,17 @@ def test_a_backup_in_an_object_store_that_lost_or_changed_a_file_is_not_restored
 def test_a_damaged_backup_is_named_beside_those_that_are_whole(project: Project, tmp_path: Path) -> None:
     assert project.run("run", "project_agents:helper", "question").code == 0
     target = str(tmp_path / "several")
-    bad, good = (project.run("backup", "create", target, "--json").document["backup"] for _ in range(2))
-    (Path(bad) / "manifest.json").write_text("{")
+    old, good, new = (project.run("backup", "create", target, "--json").document["backup"] for _ in range(3))
+    (Path(old) / "manifest.json").write_text("{")
+    assert project.run("backup", "verify", target, "--quick", "--json").document["backup"] == new
+    (Path(new) / "manifest.json").write_text('{"format": 9}')
     listed = project.run("backup", "list", target, "--json")
     assert [each["backup"] for each in listed.document] == [good]
-    assert (listed.code, f"{bad}/manifest.json: it is not a manifest" in listed.error) == (1, True)
+    assert listed.code == 1
+    assert f"{old}/manifest.json: it is not a manifest" in listed.err
+    assert f"{new}/manifest.json has format 9" in listed.err
+    refused = project.run("backup", "restore", target, "--as", "nothing")  # not an older one, unasked
+    assert (refused.code, f"{new}/manifest.json has format 9" in refused.error) == (2, True)
+    assert project.run("backup", "verify", good, "--quick").code == 0
+    assert project.run("backup", "list", good, "--json").document == listed.document
     assert project.run("backup", "restore", good, "--as", f"again-{tmp_path.name[-6:]}").code == 0

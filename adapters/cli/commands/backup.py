@@ -63,7 +63,7 @@ def create(
 
 @app.command("list")
 def list_(context: typer.Context, target: Target, *, json: Json = False) -> int:
-    """List the complete backups in TARGET. Exit 1 if there are none, or one is damaged, which is named."""
+    """List the complete backups in TARGET. Exit 1 if there are none, or one cannot be read, which is named."""
     from ..loops import run_async
 
     return run_async(_list(settings_of(context), target, json=json))
@@ -161,20 +161,20 @@ async def _opened(target: str) -> AsyncIterator[_Backup]:
 
 async def _list(settings: Settings, target: str, *, json: bool) -> int:
     from ....eventlog.backup import backups_in
-    from ....eventlog.errors import BackupDamaged
+    from ....eventlog.errors import FoldlogError
     from ..output.terminal import Screen
     from ..output.times import moment
 
-    screen, damaged = Screen(settings), list[BackupDamaged]()
+    screen, unreadable = Screen(settings), dict[Path, FoldlogError]()
     if "://" in target:
         from ...archive.backups import ObjectBackups
 
         backups = ObjectBackups(target)
         with _room() as room:
             await backups.fetch_manifests(room)
-            found = [(backups.place(directory), each) for directory, each in backups_in(room, damaged)]
+            found = [(backups.place(directory), each) for directory, each in backups_in(room, unreadable)]
     else:
-        found = [(str(directory), each) for directory, each in backups_in(Path(target), damaged)]
+        found = [(str(directory), each) for directory, each in backups_in(Path(target), unreadable)]
     if json:
         screen.json([_document(place, manifest) for place, manifest in found])
     elif found:
@@ -189,11 +189,11 @@ async def _list(settings: Settings, target: str, *, json: bool) -> int:
             for place, each in found
         ]
         screen.table(("backup", "namespace", "began", "messages", "size"), rows)
-    elif not damaged:
+    elif not unreadable:
         screen.say(f"no backups in {target}")
-    for error in damaged:
+    for error in unreadable.values():
         say_error(str(error))
-    return OK if found and not damaged else NO
+    return OK if found and not unreadable else NO
 
 
 async def _create(settings: Settings, target: str, *, json: bool) -> int:
