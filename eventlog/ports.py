@@ -170,6 +170,10 @@ class EventLog(Protocol):
         """Return the last commit that is selected, None if there is none; may be stale like `read`."""
         ...
 
+    async def count(self, selector: Selector, after: int = 0) -> int:
+        """Return the number of commits that `read` would yield, without reading them; may be stale like it."""
+        ...
+
     async def last_position(self, selector: Selector) -> int:
         """Return the position of the last commit that is selected, 0 for none. Never stale, unlike `read` and `head`.
 

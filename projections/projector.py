@@ -139,15 +139,12 @@ class Projector:
         """Return the sum of the positions that are folded."""
         return sum(self.rows.checkpoint(shard).head.position for shard in range(self.log.events.shards))
 
-    async def lag(self, at_most: int = ROWS_MAX) -> int:
-        """Return the number of commits that are stored but not folded yet; they are counted up to `at_most`."""
+    async def lag(self) -> int:
+        """Return the number of commits that are stored but not folded yet."""
         behind = 0
         for shard in range(self.log.events.shards):
             position = self.rows.checkpoint(shard).head.position
-            async for _ in self.log.events.read(Shard(shard), after=position):
-                behind += 1
-                if behind >= at_most:
-                    return behind
+            behind += await self.log.events.count(Shard(shard), after=position)
         return behind
 
     async def progress(self) -> tuple[int, int]:

@@ -420,6 +420,19 @@ class EventLogSuite(Suite):
         await run.append("d")
         assert await everything(log.events.read(run.subject)) == run.stored[2:]
 
+    async def test_a_count_is_that_of_the_commits_which_a_read_yields(self, log: Log) -> None:
+        run = run_in(log)
+        child = run_in(log, root=run.subject.root)
+        for writer in (run, child, run, child, run):
+            await writer.append("one")
+        await log.events.purge({run.subject: run.stored[1].position})
+        shard = Shard(run.subject.shard)
+        assert await log.events.count(run.subject) == 2
+        for selector in (run.subject, child.subject, Family(shard.shard, run.subject.root), shard):
+            for after in (0, child.stored[0].position, run.stored[-1].position):
+                read = await everything(log.events.read(selector, after))
+                assert await log.events.count(selector, after) == len(read)
+
     async def test_a_run_of_which_all_is_purged_is_no_longer_found(self, log: Log) -> None:
         run, child = (first := run_in(log)), run_in(log, root=first.subject.root)
         for writer in (run, child):

@@ -60,6 +60,9 @@ class _NoEvents:
     async def head(self, selector: Selector) -> Stored | None:
         return None
 
+    async def count(self, selector: Selector, after: int = 0) -> int:
+        return 0
+
     async def last_position(self, subject: Subject) -> int:
         return 0
 

@@ -94,6 +94,9 @@ class FaultyEvents:
 
         return await self._core.call("events.head", head)
 
+    async def count(self, selector: Selector, after: int = 0) -> int:
+        return await self._core.call("events.count", lambda: self._inner.count(selector, after))
+
     async def last_position(self, selector: Selector) -> int:
         return await self._core.call("events.last_position", lambda: self._inner.last_position(selector))
 

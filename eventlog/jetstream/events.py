@@ -208,6 +208,13 @@ class JetStreamEvents:
         self.saw(stored)
         return stored
 
+    async def count(self, selector: Selector, after: int = 0) -> int:
+        """Return the number of commits after position `after`, as the server counts them. Raises `LogUnavailable`."""
+        await self._witness.settle(selector.shard)
+        stream, subject = self._layout.shard(selector.shard), self._layout.selected(selector)
+        page = await read_page(self._wire, stream, subject, after, count=1)
+        return len(page.messages) + page.left
+
     async def last_position(self, selector: Selector) -> int:
         """Return the position of the last commit that is selected, 0 for none, as the stream's leader says.
 

@@ -60,10 +60,11 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Messages in order. `more`: others follow; `unreadable`: the number that the server skipped."""
+    """Messages in order. `more`: others follow; `left`: how many; `unreadable`: the number that the server skipped."""
 
     messages: list[Message]
     more: bool
+    left: int
     unreadable: int = 0
 
 
@@ -96,8 +97,8 @@ async def read_page(
     left = headers.number(end[0], b"Nats-Num-Pending")
     exhausted = len(messages) < count and sum(len(message.data) for message in messages) < PAGE_BYTES // 2
     if exhausted:  # the server skips messages that it cannot read, but counts them
-        return Page(messages, more=False, unreadable=left)
-    return Page(messages, more=left > 0)
+        return Page(messages, more=False, left=0, unreadable=left)
+    return Page(messages, more=left > 0, left=left)
 
 
 async def _page(wire: Wire, stream: str, subject: bytes, after: int, count: int) -> list[Reply]:

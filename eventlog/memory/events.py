@@ -116,6 +116,12 @@ class MemoryEvents:
         commits = self._commits.get(selector)
         return commits[-1] if commits else None
 
+    async def count(self, selector: Selector, after: int = 0) -> int:
+        """Return the number of commits after position `after` that are stored now."""
+        await checkpoint()
+        commits = self._commits.get(selector, [])
+        return len(commits) - _index_behind(commits, after)
+
     async def last_position(self, selector: Selector) -> int:
         """Return the position of the last commit that is selected, 0 for none."""
         last = await self.head(selector)

@@ -160,6 +160,10 @@ class _Events:
         """Return the last commit of a subject."""
         return await self._inner.head(subject)
 
+    async def count(self, selector: Selector, after: int = 0) -> int:
+        """Return the number of commits after a position."""
+        return await self._inner.count(selector, after)
+
     async def last_position(self, selector: Selector) -> int:
         """Return the position of the last commit that is selected, and freeze right after it if that is planned."""
         position = await self._inner.last_position(selector)

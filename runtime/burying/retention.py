@@ -20,6 +20,7 @@ from ...projections.projector import RunIndex
 from ...projections.run_list import RunRow
 from ..journal.register import read_register, register_write
 from ..ports.archives import archive_at
+from ..shared.kept_answers import KeptAnswers
 from .bury import KEYS_S, Erased, Order, bury
 from .erasure import Pace
 from .lanes import trim_lane
@@ -138,8 +139,9 @@ async def erase_due(log: Log, index: RunIndex, retention: Retention) -> Pass:
 
 
 async def _sweep(log: Log, sessions: Sequence[str]) -> int:
-    """Remove what the log no longer needs: acknowledged wake-ups, old values of registers, beginnings of lanes."""
+    """Remove wake-ups that are acknowledged, old values of registers, beginnings of lanes, and answers of a day ago."""
     swept = sum([await trim_lane(log, session) for session in dict.fromkeys(sessions)])
+    swept += await KeptAnswers(log).sweep()
     return swept + await log.wakeups.sweep() + await log.events.sweep()
 
 

@@ -2,19 +2,22 @@
 
 The record of a key is a register. What a request did is in the logs of runs and nowhere else; the record keeps what was
 said about it: a start has the key as its own, a fork as its id, a message as its `request_key`, and other commands are
-idempotent. So a request that is repeated while, or after, another server carries it out does nothing twice.
+idempotent. So a request that is repeated while, or after, another server carries it out does nothing twice, also when
+its answer is no longer kept.
 """
 
 from __future__ import annotations
 
-from ...eventlog.commits import Head
+from ...eventlog.commits import ORIGIN, Commit, Head, decode, digest_of_bytes
 from ...eventlog.errors import AppendUnsure, Conflict, LogUnavailable
 from ...eventlog.events import AnswerKept
 from ...eventlog.names import answer_subject
 from ...eventlog.ports import Log
-from ..journal.register import read_register, register_write
+from ..journal.register import register_write
 
 CONFLICTS_MAX = 16
+KEPT_S = 86_400.0
+"""The time for which an answer is kept, in seconds."""
 
 
 class KeptAnswers:
@@ -24,7 +27,7 @@ class KeptAnswers:
         self._log = log
 
     async def find(self, actor: str, key: str) -> AnswerKept | None:
-        """Return the record of an actor's key; null if there is none."""
+        """Return the record of an actor's key; null if there is none, or its time is over."""
         return (await self._read(actor, key))[1]
 
     async def keep(self, actor: str, key: str, request: str, status: int, body: str) -> AnswerKept:
@@ -42,6 +45,28 @@ class KeptAnswers:
             return event
         raise LogUnavailable("the record of an idempotency key changes too quickly; try again")
 
+    async def sweep(self) -> int:
+        """Remove the records whose time is over, and return their number."""
+        swept = 0
+        for shard in range(self._log.events.shards):
+            over = {
+                stored.subject: stored.position + 1
+                async for stored in self._log.events.heads(shard, "answer")
+                if self._is_over(decode(stored.data))
+            }
+            await self._log.events.purge(over)
+            swept += len(over)
+        return swept
+
+    def _is_over(self, commit: Commit) -> bool:
+        return commit.at + KEPT_S <= self._log.clock.now()
+
     async def _read(self, actor: str, key: str) -> tuple[Head, AnswerKept | None]:
-        head, events = await read_register(self._log, answer_subject(actor, key, self._log.events.shards))
-        return head, next((event for event in events if isinstance(event, AnswerKept)), None)
+        subject = answer_subject(actor, key, self._log.events.shards)
+        stored = await self._log.events.head(subject)
+        if stored is None:
+            return ORIGIN, None
+        commit = decode(stored.data)
+        events = () if self._is_over(commit) else commit.events
+        found = next((event for event in events if isinstance(event, AnswerKept)), None)
+        return Head(stored.position, commit.rev, digest_of_bytes(stored.data)), found

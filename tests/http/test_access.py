@@ -12,11 +12,14 @@ from urllib.parse import quote
 import pytest
 from foldlog.adapters.console.table import ROUTES
 from foldlog.eventlog import ConfigError, MemoryLog
+from foldlog.eventlog.clock import SystemClock
 from foldlog.eventlog.commits import decode
 from foldlog.eventlog.events import MessageQueued
 from foldlog.eventlog.faults import FaultyLog, StaleRead
 from foldlog.runtime import Runtime
+from foldlog.runtime.burying.retention import Retention, erase_due
 from foldlog.runtime.shared.access_tokens import AccessTokens
+from foldlog.runtime.shared.kept_answers import KEPT_S
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -149,6 +152,51 @@ async def test_a_request_that_is_repeated_with_its_key_gets_the_first_answer_and
                 assert other.status_code == 422
         assert await _queued(one.runtime, run_id) == ["Hurry"]
         assert len(await one.runtime.list_runs()) == 2
+
+
+class LaterClock(SystemClock):
+    """A clock that can be put forward."""
+
+    later_s = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.later_s
+
+
+async def _kept(log: MemoryLog) -> int:
+    return len(
+        [each for shard in range(log.events.shards) async for each in log.events.heads(shard, "answer")]
+    )
+
+
+async def test_an_answer_is_kept_for_a_day_and_a_request_of_later_does_nothing_twice() -> None:
+    clock = LaterClock()
+    log = MemoryLog(shards=2, clock=clock)
+    async with api(log) as served, served.client("operator") as client:
+        run_id, _ = await paused(served.runtime)
+        asked: list[tuple[str, dict[str, Any]]] = [
+            ("/runs", {"agent": "triager", "input": "x"}),
+            (f"/runs/{run_id}/messages", {"content": "Hurry"}),
+        ]
+        first = [
+            await client.post(path, json=body, headers={"idempotency-key": f"k{number}"})
+            for number, (path, body) in enumerate(asked)
+        ]
+        for later_s, replayed in ((KEPT_S - 60, "true"), (KEPT_S + 60, None), (KEPT_S + 60, "true")):
+            clock.later_s = later_s
+            for number, (path, body) in enumerate(asked):
+                again = await client.post(path, json=body, headers={"idempotency-key": f"k{number}"})
+                assert again.headers.get("idempotency-replayed") == replayed
+                assert again.json().get("run_id") == first[number].json().get("run_id")
+        assert await _kept(log) == len(asked)
+        index = await served.runtime.index()
+        await erase_due(log, index, Retention())
+        assert await _kept(log) == len(asked)
+        clock.later_s += KEPT_S + 60
+        assert (await erase_due(log, index, Retention())).swept >= len(asked)
+        assert await _kept(log) == 0
+        assert await _queued(served.runtime, run_id) == ["Hurry"]
+        assert len(await served.runtime.list_runs()) == 2
 
 
 async def _queued(runtime: Runtime, run_id: str) -> list[str]:
