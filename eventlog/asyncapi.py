@@ -48,6 +48,7 @@ _REGISTERS: dict[str, str] = {
     "hook": "how far a hook on the ends of runs has followed a shard",
     "agent": "the versions of stored agents: saved and removed",
     "plan": "the versions of a standing plan",
+    "budget": "what the runs of a shard have spent of a budget",
     "access": "the tokens of the HTTP API: granted and withdrawn",
     "answer": "what was answered to a request with an idempotency key",
 }

@@ -794,7 +794,7 @@ class ModelFailed(EventFields, frozen=True, kw_only=True, tag="model_failed"):
     `next_model`: the fallback model that is called next, at once; empty for none. `window_tokens` and `request_tokens`,
     for a request that is too long: the model's context window and the size of the request according to the server; null
     if it does not state them. `usage` is an estimate for a reply that broke off, from the request and the part that
-    arrived; null if nothing arrived.
+    arrived; null if nothing arrived. `budget` is the one of the namespace that is used up (`user:ada: 2 USD a day`).
     """
 
     type: ClassVar[Literal["model_failed"]] = "model_failed"
@@ -809,6 +809,7 @@ class ModelFailed(EventFields, frozen=True, kw_only=True, tag="model_failed"):
     usage: TokenUsage | None = None
     source: Literal["provider", "estimate"] = "estimate"
     cost_usd: str | None = None
+    budget: str = ""
 
 
 class ReplyState(EventFields, frozen=True, kw_only=True, tag="reply_state"):
@@ -1243,6 +1244,24 @@ class BreakerUpdated(EventFields, frozen=True, kw_only=True, tag="breaker_update
     run: str = ""
 
 
+class BudgetUpdated(EventFields, frozen=True, kw_only=True, tag="budget_updated"):
+    """What the runs of one shard have spent of a budget of the namespace in the period that began at `began_at`.
+
+    `name` is whose budget it is: `model:openai:gpt-5`, `user:ada`, `namespace`. Of the `calls`, `unpriced` have no
+    known cost. A total begins at 0.
+    """
+
+    type: ClassVar[Literal["budget_updated"]] = "budget_updated"
+    name: str
+    per: Literal["hour", "day", "month", "total"]
+    time_zone: str = "UTC"
+    began_at: float = 0.0
+    calls: int = 0
+    unpriced: int = 0
+    tokens: int = 0
+    cost_usd: str = "0"
+
+
 class ApprovedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call that needs no approval any more: exactly this tool with exactly these arguments."""
 
@@ -1589,6 +1608,7 @@ Engine = (
     | LaneUpdated
     | KeyRecorded
     | BreakerUpdated
+    | BudgetUpdated
     | PolicyUpdated
     | OnceUpdated
     | SlotsUpdated

@@ -124,6 +124,11 @@ def plan_subject(name: str, shards: int) -> Subject:
     return Subject(shard_of(f"plan:{name}", shards), "plan", "", digest_of(name)[:32])
 
 
+def budget_subject(shard: int, name: str) -> Subject:
+    """Return the subject that records what the runs of a shard have spent of a budget."""
+    return Subject(shard, "budget", "", digest_of(name)[:32])
+
+
 def hook_subject(shard: int, name: str) -> Subject:
     """Return the subject that records how far a hook has followed a shard."""
     return Subject(shard, "hook", "", digest_of(name)[:32])

@@ -29,11 +29,23 @@ COMMIT_BYTES_MAX = 900 * 1024
 
 
 RegisterKind = Literal[
-    "lane", "key", "breaker", "slots", "policy", "sched", "once", "hook", "access", "answer", "agent", "plan"
+    "lane",
+    "key",
+    "breaker",
+    "slots",
+    "policy",
+    "sched",
+    "once",
+    "hook",
+    "access",
+    "answer",
+    "agent",
+    "plan",
+    "budget",
 ]
 """A lane's queue, the run of a key, a breaker, the slots of a name, approved calls, a schedule, the call of a key,
 how far a hook has followed a shard, the tokens of the HTTP API, what was answered to a request with a key, all versions
-of the stored agents, or those of a standing plan."""
+of the stored agents, those of a standing plan, or what a shard has spent of a budget."""
 
 
 class Subject(msgspec.Struct, frozen=True, order=True):
@@ -60,7 +72,17 @@ class Shard(msgspec.Struct, frozen=True):
 
 Selector = Subject | Family | Shard
 
-REGISTERS: tuple[RegisterKind, ...] = ("key", "breaker", "slots", "policy", "sched", "once", "hook", "answer")
+REGISTERS: tuple[RegisterKind, ...] = (
+    "key",
+    "breaker",
+    "slots",
+    "policy",
+    "sched",
+    "once",
+    "hook",
+    "answer",
+    "budget",
+)
 """The registers whose last commit is their whole value; of a lane it is the queue, of the other kinds nothing."""
 
 

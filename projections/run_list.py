@@ -326,6 +326,8 @@ def _evolve(row: RunRow, event: StoredEvent | Unknown) -> RunRow:  # noqa: C901,
             return replace(row, driven=False)
         case LeftToOthers():
             return replace(row, waiting_for=WORKER, reason=event.reason)
+        case Parked(reason="timer") if (row.status, row.reason) == ("paused", "budget"):
+            return replace(row, waiting_for="budget", driven=False)
         case Parked():
             return replace(row, waiting_for=event.reason, driven=False)
         case TimerFired():

@@ -184,6 +184,8 @@ class ModelCallState(msgspec.Struct):
     retry_at: float | None = None
     error_type: str = ""
     error: str = ""
+    budget: str = ""
+    """The budget of the namespace that is used up, as the last failure says."""
     replied: bool = False
     text: str = ""
     files: list[FilePart] = []

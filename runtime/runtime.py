@@ -54,7 +54,7 @@ from .core.rules import rules_of
 from .core.submission import actor_of, submitted_event, with_actor
 from .core.waits import given_answer
 from .driving.host import Host, build_setting, public_url_setting
-from .driving.namespace import NamespacePolicy, project_limits
+from .driving.namespace import NamespacePolicy, project_budgets, project_limits
 from .executors.installed import executor_factory
 from .follow import follow_runs
 from .forks.check import ForkCheck
@@ -135,15 +135,17 @@ class Runtime(Generic[DepsT_co]):
         executors: Mapping[str, Executor] | None = None,
         policy: Mapping[str, Any] | None = None,
         limits: Mapping[str, int] | None = None,
+        budgets: Mapping[str, Any] | None = None,
         seal: KeyWrapper | None = None,
     ) -> AsyncIterator[Runtime[OpenedT]]:
         """Connect to the log at `url`: `nats://...`, `memory://`, or (None) `NATS_URL`, else the project's own server.
 
         Leaving stops driving and releases claims; it cancels nothing. `log` is a log that is already open, `lease_s`
         the time that this process' claims hold without a heartbeat (default `FOLDLOG_LEASE_S` or 10). `policy` is the
-        table of rules for all runs that are started here, `limits` says how many calls run at once in the namespace
-        (default: `[policy]` and `[limits]` of the project's configuration). With `seal` the content of runs is sealed,
-        under keys that it wraps (default: `FOLDLOG_SEAL`, or `[seal]` of the project's configuration).
+        table of rules for all runs that are started here, `limits` says how many calls run at once in the namespace,
+        `budgets` what all its runs may spend (default: `[policy]`, `[limits]` and `[budgets]` of the project's
+        configuration). With `seal` the content of runs is sealed, under keys that it wraps (default: `FOLDLOG_SEAL`, or
+        `[seal]` of the project's configuration).
         Raises `ConfigError`, `LogUnavailable`.
         """
         check_name("the namespace", namespace)
@@ -166,6 +168,7 @@ class Runtime(Generic[DepsT_co]):
                 snapshot_events=snapshot_setting(),
                 public_url=public_url_setting(),
                 limits=project_limits(limits),
+                budgets=project_budgets(registered, budgets),
             )
             runtime: Runtime[OpenedT] = Runtime(opened, registered, host, NamespacePolicy(opened, policy))
             runtime._executors.update(executors or {})

@@ -35,6 +35,7 @@ async def opened(
         namespace=settings.namespace,
         registry=registry,
         limits={} if registry is None else None,
+        budgets={} if registry is None else None,
     ) as runtime:  # what drives nothing needs no limits, and a wrong one must not prevent reading
         yield runtime
 

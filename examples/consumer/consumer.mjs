@@ -102,7 +102,7 @@ const KNOWN = new Set(
     "tool_started tool_attempt_failed result_recorded parked output_rejected " +
     "timer_fired message_queued pause_requested cancel_requested approval_revoked late_outcome lane_updated key_recorded " +
     "child_returned child_ready evaluated output_made memoized token_issued token_revoked tools_refresh_requested " +
-    "tools_refresh_failed tools_removed tool_partial breaker_updated slots_updated buried " +
+    "tools_refresh_failed tools_removed tool_partial breaker_updated budget_updated slots_updated buried " +
     "chosen marked diverged operation_skipped access_granted access_withdrawn answer_kept agent_saved agent_removed plan_updated policy_updated once_updated schedule_updated hook_advanced"
   ).split(" "),
 );

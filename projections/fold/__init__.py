@@ -104,6 +104,7 @@ FOLDS: Mapping[type, Callable[[RunState, Any], None]] = {
     events.LaneUpdated: _no_change,
     events.KeyRecorded: _no_change,
     events.BreakerUpdated: _no_change,
+    events.BudgetUpdated: _no_change,
     events.PolicyUpdated: _no_change,
     events.OnceUpdated: _no_change,
     events.SlotsUpdated: _no_change,

@@ -119,7 +119,7 @@ def set_status(state: RunState, event: Status) -> None:
     elif event.status == "resumed":
         if state.flow is not None:
             state.flow.diverged = None
-        if state.paused == "policy":  # all models had failed, and are called again
+        if state.paused == "policy" or state.model.budget:  # all models had failed, and are called again
             restart_model_call(state)
         if (
             event.reason in {"manual", "policy", "takeover"} and state.held_at is not None

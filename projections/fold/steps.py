@@ -77,20 +77,22 @@ def request_model(state: RunState, event: ModelRequested) -> None:
         model.failures, model.next_model = 0, ""
     model.attempt, model.model, model.requested, model.retry_at = event.attempt, event.model, True, None
     model.replied, model.reply_state = False, None
-    model.error_type = model.error = ""  # a takeover must not mistake the last failure for a final one
+    model.error_type = model.error = model.budget = (
+        ""  # a takeover must not mistake the last failure for a final one
+    )
 
 
 def fail_model(state: RunState, event: ModelFailed) -> None:
     """Note a failed attempt: a retry follows at `retry_at`, another model, or neither."""
     model = state.model
     model.requested, model.retry_at, model.next_model = False, event.retry_at, event.next_model
-    model.failures += 1
-    model.error_type, model.error = event.error_type, event.error
+    model.failures += not event.budget  # a call that was not made says nothing about the model
+    model.error_type, model.error, model.budget = event.error_type, event.error, event.budget
     count_broken(state, event)
     if event.usage is not None and not event.phase:
         state.spent.step_broken = state.spent.step_broken + event.usage
         state.spent.step_cost_usd = plus_cost(state.spent.step_cost_usd, event.cost_usd)
-    if event.retry_at is not None:
+    if event.retry_at is not None and not event.budget:
         count_retry(state, event.error_type)
     if event.error_type == "context_overflow":
         learn_from_overflow(state, event)

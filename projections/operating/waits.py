@@ -59,6 +59,8 @@ class ModelRetry(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     error_type: str
     at: float
+    budget: str = ""
+    """The budget of the namespace whose next period it waits for."""
 
 
 class RunWaits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -110,7 +112,17 @@ def fold_waits(found: RunWaits, event: Event, at: float) -> RunWaits:  # noqa: C
         case Status(status="paused"):
             return replace(found, paused=event.reason, paused_at=found.paused_at or at)
         case Status(status="resumed"):
-            return replace(found, paused="", paused_by="", paused_at=None, parked="", due_at=None, held=False)
+            retry = None if found.retry is not None and found.retry.budget else found.retry
+            return replace(
+                found,
+                paused="",
+                paused_by="",
+                paused_at=None,
+                parked="",
+                due_at=None,
+                retry=retry,
+                held=False,
+            )
         case Status() if event.status in TERMINAL_STATUSES:
             return RunWaits(claimed_at=found.claimed_at)
         case CancelRequested():
@@ -137,6 +149,7 @@ def _failed(found: RunWaits, event: ModelFailed) -> RunWaits:
             attempt=event.attempt + 1,
             error_type=event.error_type,
             at=event.retry_at,
+            budget=event.budget,
         )
     return msgspec.structs.replace(found, retry=retry, model_error=event.error_type)
 
@@ -153,6 +166,7 @@ def waits_of(state: RunState) -> RunWaits:
             attempt=model.attempt + 1,
             error_type=model.error_type,
             at=model.retry_at,
+            budget=model.budget,
         )
     return RunWaits(
         asks=tuple(ask_of(approval.request) for approval in state.pending_approvals),

@@ -21,6 +21,7 @@ Kind = Literal[
     "question",
     "unverifiable",
     "budget",
+    "shared_budget",
     "restored",
     "manual",
     "policy",
@@ -190,6 +191,10 @@ def _model(run: Waiter, board: Board, times: _Times) -> Why | None:
     retry = run.waits.retry
     if retry is None or (retry.at <= times.now and run.waits.parked != "timer"):
         return None
+    if retry.budget:
+        sentence = f"Budget of {retry.budget} is used up until {times.at(retry.at)}."
+        resume = Action(kind="resume", run_id=run.run_id, command=("runs", "resume"), names=(run.run_id,))
+        return Why(kind="shared_budget", sentence=sentence, action=resume)
     provider = retry.model.partition(":")[0]
     breaker = board.breakers.get(f"model:{provider}")
     if retry.error_type == "circuit_open" or (breaker is not None and _is_open(breaker, retry.at, times)):

@@ -275,7 +275,8 @@ def _r1_budget(facts: RunFacts, event: Event) -> Iterator[Finding]:
                 yield "an approval of kind budget without an exceeded limit", revision
         case Status(status="paused", reason="budget"):
             asked = facts.last
-            if not isinstance(asked, ApprovalRequested) or asked.kind != "budget":
+            is_asked = isinstance(asked, ApprovalRequested) and asked.kind == "budget"
+            if not is_asked and not facts.spent_budget:
                 yield "status(paused, budget) without an approval of kind budget before it", revision
         case _ if limit is not None:
             yield f"{label_of(event)} comes after an exceeded limit", revision

@@ -25,6 +25,8 @@ from ...eventlog.events import (
     FileMade,
     MessageInjected,
     MessageQueued,
+    ModelFailed,
+    ModelRequested,
     OperationSkipped,
     PlanMade,
     RalphIteration,
@@ -159,6 +161,8 @@ class RunFacts:
         """The number of signals of each channel that no wait has taken."""
         self.pauses: list[tuple[str, int]] = []
         self.lapsed_pauses = 0
+        self.spent_budget = False
+        """A budget of the namespace is used up, and the run is to wait for its next period."""
         self.owes: tuple[str, int] | None = None
         self.queue: list[tuple[MessageQueued, int]] = []
         self.max_steps = Rules().max_steps
@@ -197,6 +201,9 @@ class RunFacts:
             case Claimed():
                 self.epoch, self.claimed = event.epoch, revision
                 self.result_at = None
+            case ModelRequested() | ModelFailed():
+                waits = isinstance(event, ModelFailed) and event.budget and event.retry_at is not None
+                self.spent_budget = bool(waits)
             case CancelRequested():
                 self.cancelled = self.cancelled or revision
             case MessageQueued():

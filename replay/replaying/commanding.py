@@ -106,6 +106,7 @@ from ...runtime.core.commands import (
     ToolsResolved,
     ToolWaits,
 )
+from ...runtime.core.model_calls import waits_for_budget
 from ...runtime.core.planning import NOT_AVAILABLE
 from ...runtime.core.planning import STEP as PLANNER_STEP
 from ...runtime.core.rules import rules_of_run
@@ -237,6 +238,8 @@ def command_of(state: RunState, events: Sequence[Event], now: float) -> Command 
         case PauseRequested():
             return (Resume if event.withdrawn else Pause)(**_actor(event))
         case Status(status="resumed", reason="manual" | "policy" | "takeover"):
+            return Resume(**_actor(event))
+        case Status(status="resumed") if waits_for_budget(state) and state.parked is not None:
             return Resume(**_actor(event))
         case CancelRequested() | ApprovalRevoked() | Error():
             return _ended(events)
@@ -424,6 +427,7 @@ def _model_failed(state: RunState, event: ModelFailed, now: float) -> ModelCallF
         request_tokens=event.request_tokens,
         usage=event.usage,
         cost_usd=event.cost_usd,
+        budget=event.budget,
     )
 
 

@@ -114,6 +114,8 @@ class ModelCallFailed(msgspec.Struct, frozen=True, kw_only=True):
     """Of an overflow: the size of the request, as the server reports it."""
     usage: TokenUsage | None = None
     cost_usd: str | None = None
+    budget: str = ""
+    """The budget of the namespace that is used up, so that the call was not made."""
 
 
 class ToolEmitted(msgspec.Struct, frozen=True, kw_only=True):

@@ -226,8 +226,8 @@ def take(turn: Turn, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915 
             if not state.pause_requested and state.paused != "manual":
                 turn.add(PauseRequested(**command.fields))
         case Resume():
-            if state.paused in {"manual", "policy", "takeover"}:
-                turn.add(Status(status="resumed", reason=state.paused, **command.fields))
+            if state.paused in {"manual", "policy", "takeover"} or model_calls.waits_for_budget(state):
+                turn.add(Status(status="resumed", reason=state.paused or "", **command.fields))
             elif state.pause_requested:
                 turn.add(PauseRequested(withdrawn=True, **command.fields))
         case Resolve():

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from ...eventlog.events import ModelFailed, ModelRequested, Parked, ReplyState, Status
 from ...projections.run_state import RunState
-from ..ports.models import CircuitOpen, RateLimited, TransientModelError
+from ..ports.models import BudgetSpent, CircuitOpen, RateLimited, TransientModelError
 from . import timeouts
 from .commands import ModelCallFailed, ModelReplied
 from .effects import CallModel, Effect, WaitUntil
 from .model_request import request_digest
 from .rules import PARK_RETRY_S, backoff_s
+from .shared_budgets import is_of_a_model
 from .turn import Turn
 
+BUDGET_SPENT = BudgetSpent.error_type
 CIRCUIT_OPEN = CircuitOpen.error_type
+BUDGET_PAUSE = "budget"
 RETRIED_ERRORS = frozenset({TransientModelError.error_type, RateLimited.error_type, CIRCUIT_OPEN})
 
 
@@ -45,22 +48,38 @@ def ask(turn: Turn, model: str, phase: str = "") -> None:
 def is_given_up(state: RunState) -> bool:
     """Return whether the last attempt failed and neither a retry nor a fallback follows."""
     model = state.model
-    failed = bool(model.error_type) and model.failures > 0 and not model.requested
+    failed = bool(model.error_type) and not model.requested
     return failed and model.retry_at is None and not model.next_model
 
 
 def ask_again(turn: Turn, model: str, phase: str = "") -> None:
-    """Request the next attempt after its backoff; a long backoff parks the run. `model` is the first to call."""
+    """Request the next attempt after its backoff; a long backoff parks the run. `model` is the first to call.
+
+    A run that waited for the next period of a budget begins with its first model again.
+    """
     call = turn.state.model
     if call.requested:
         return
     if call.retry_at is None or call.retry_at <= turn.now:
+        if waits_for_budget(turn.state):
+            turn.add(Status(status="resumed", reason=BUDGET_PAUSE))
+            call = turn.state.model
         ask(turn, call.next_model or call.model or model, phase)
+    elif call.error_type == BUDGET_SPENT:
+        if turn.state.paused is None:  # a restored run is paused already
+            turn.add(Status(status="paused", reason=BUDGET_PAUSE, message=call.error))
+        timer_id = f"budget-{turn.state.step}-{phase}{call.attempt}"
+        turn.add(Parked(reason="timer", timer_id=timer_id, due_at=call.retry_at))
     elif call.retry_at - turn.now > PARK_RETRY_S:
         name = f"{phase}-{call.attempt}" if phase else str(call.attempt)
         retry = f"model-{turn.state.step}-{name}", call.retry_at
         timer_id, due_at = timeouts.timer_before(turn, call.retry_at) or retry
         turn.add(Parked(reason="timer", timer_id=timer_id, due_at=due_at))
+
+
+def waits_for_budget(state: RunState) -> bool:
+    """Return whether the run is paused until the next period of a budget of the namespace."""
+    return state.paused == BUDGET_PAUSE and state.model.error_type == BUDGET_SPENT
 
 
 def is_current(turn: Turn, outcome: ModelReplied | ModelCallFailed) -> bool:
@@ -88,7 +107,11 @@ def failed(turn: Turn, failure: ModelCallFailed) -> None:
     if not is_current(turn, failure):
         return
     failures, retry_at = state.model.failures + 1, None
-    if failures < retry.attempts and _may_try_again(turn, failure.error_type):
+    falls_back = failure.error_type in RETRIED_ERRORS or is_of_a_model(failure.budget)
+    if failure.error_type == BUDGET_SPENT:
+        if failure.retry_after_s is not None and not (falls_back and _fallback(turn)):
+            retry_at = turn.now + failure.retry_after_s
+    elif failures < retry.attempts and _may_try_again(turn, failure.error_type):
         wait_s = max(backoff_s(retry, failures, f"{state.run}:{state.step}"), failure.retry_after_s or 0.0)
         retry_at = turn.now + wait_s
     turn.add(
@@ -101,9 +124,10 @@ def failed(turn: Turn, failure: ModelCallFailed) -> None:
             phase=failure.phase,
             window_tokens=failure.window_tokens,
             request_tokens=failure.request_tokens,
-            next_model=_fallback(turn) if failure.error_type in RETRIED_ERRORS and retry_at is None else "",
+            next_model=_fallback(turn) if falls_back and retry_at is None else "",
             usage=failure.usage,
             cost_usd=failure.cost_usd,
+            budget=failure.budget,
         )
     )
 

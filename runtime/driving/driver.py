@@ -34,7 +34,6 @@ from ...eventlog.commits import decode
 from ...eventlog.errors import ConfigError, FoldlogError, LogUnavailable, PayloadTooLarge
 from ...eventlog.events import CancelRequested, ToolStarted
 from ...eventlog.ports import Write
-from ...projections.fold import apply
 from ...projections.run_state import RunState
 from ..core import timeouts, timers
 from ..core.commands import (
@@ -74,6 +73,7 @@ from ..journal.snapshots import GRACE_S, SnapshotTaker
 from ..ports.json_values import as_json, sound
 from ..ports.tools import Tool, in_a_line
 from ..shared.log_ids import at_work, done_with
+from ..shared.spending import Spending
 from . import hydration
 from .cancellation import is_being_cancelled, shielded
 from .children import ChildRuns
@@ -142,6 +142,8 @@ class Driver:
         self._broken: BaseException | None = None
         self._preparation = Preparation(host, journal)
         self._slots, self._once = CallSlots(self), CallOnce(self)
+        self.spending = Spending(host, journal) if host.budgets else None
+        journal.counting = self.spending.counted if self.spending is not None else None
         self.children = ChildRuns(self)
         self.deps: Any = None
         """The dependencies of the run's code, once they are open."""
@@ -270,6 +272,8 @@ class Driver:
 
     def turn(self) -> Turn:
         """Return a new turn at the run."""
+        if self.spending is not None:
+            self.spending.model = self.state.model.model
         return Turn(self.state, self.journal.rules, self.clock.now())
 
     def _prepare_at_once(self, turn: Turn) -> None:
@@ -741,9 +745,10 @@ class Driver:
     async def _report_late(self, unsettled: Sequence[Effect]) -> None:
         commands = [posted.command for posted in self._inbox]
         events = self.late.outcomes(unsettled, commands, self.broken_off)
-        for event in events:
-            apply(self.state, event, self.clock.now())
+        stored = False
         try:
-            await self.journal.store(events, epoch=self.epoch)
+            while not stored and self.state.over and self.state.epoch == self.epoch:
+                self.turn().add(*events)
+                stored = await self.journal.store(events, epoch=self.epoch)
         except LogUnavailable:
             logger.warning("run %s: the log is away, late outcomes are not stored", self.state.run)

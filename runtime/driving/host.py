@@ -19,6 +19,7 @@ from ...eventlog.ports import Log, Presence, Subject, Write
 from ...projections.run_state import RunState
 from ..agents.registry import Registry
 from ..core.commands import Command
+from ..core.shared_budgets import SharedBudget
 from ..journal.journal import Journal
 from ..journal.snapshots import SNAPSHOT_EVENTS
 from ..ports.runnable import Runnable
@@ -47,6 +48,8 @@ class Host(msgspec.Struct, kw_only=True):
     """The address under which other systems reach `foldlog serve`, for the URLs of callbacks."""
     limits: dict[str, int] = {}
     """The most calls, model calls or runs that work at once in the namespace, by the names of the limits."""
+    budgets: tuple[SharedBudget, ...] = ()
+    """What all runs of the namespace together may spend on models, for users and of agents."""
     roll_back: Callable[[Subject], Awaitable[str]] | None = None
     """Starts the rollback of a run on the executor that drives it, and returns its id; empty if there is nothing."""
     policy: NamespacePolicy | None = None

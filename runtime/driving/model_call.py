@@ -15,9 +15,10 @@ from ...projections.run_state import RunState
 from ...projections.tokens import messages_tokens
 from ..core.commands import ModelCallFailed, ModelReplied
 from ..core.effects import CallModel, Effect
-from ..core.model_calls import CIRCUIT_OPEN, RETRIED_ERRORS
+from ..core.model_calls import BUDGET_SPENT, CIRCUIT_OPEN, RETRIED_ERRORS
 from ..core.model_request import model_request
 from ..core.rules import Rules
+from ..journal.outages import through_outages
 from ..ports.json_values import as_stored, bounded, seconds_of, sound
 from ..ports.models import (
     HEARD,
@@ -36,6 +37,7 @@ from ..ports.models import (
     unknown_settings,
 )
 from ..shared.breakers import Breaker, provider_breaker
+from ..shared.spending import Spending
 from .call_timeout import PausableTimeout
 from .cancellation import is_being_cancelled
 from .files import made_files, with_artifacts
@@ -125,17 +127,24 @@ class ModelDriver(Outbox, Protocol):
     """The driver of a run that calls a model. `Driver` implements it."""
 
     @property
+    def spending(self) -> Spending | None:
+        """What the run spends of the budgets of the namespace; null if there are none."""
+        ...
+
+    @property
     def broken_off(self) -> dict[Effect, Account | None]:
         """The usage of replies that were cancelled while they arrived."""
         ...
 
 
 async def call_model(driver: ModelDriver, effect: CallModel) -> ModelReplied | ModelCallFailed:
-    """Perform one attempt, unless a circuit breaker is open. Raises nothing but cancellation."""
+    """Perform one attempt, unless a budget is used up or a breaker is open. Raises nothing but cancellation."""
     rules = driver.journal.rules
+    model = driver.state.model.model or rules.model
+    if driver.spending is not None and (over := await _over_budget(driver, driver.spending, effect, model)):
+        return over
     if rules.breaker is None:
         return await _call(driver, effect)
-    model = driver.state.model.model or rules.model
     breaker = Breaker(driver.host.log, provider_breaker(model), rules.breaker)
     refused = await breaker.admit()
     if refused is not None:
@@ -146,6 +155,22 @@ async def call_model(driver: ModelDriver, effect: CallModel) -> ModelReplied | M
     elif outcome.error_type in RETRIED_ERRORS:  # other errors say nothing about the provider's health
         await breaker.failed(outcome.error_type, driver.state.run)
     return outcome
+
+
+async def _over_budget(
+    driver: ModelDriver, spending: Spending, effect: CallModel, model: str
+) -> ModelCallFailed | None:
+    """Return the failure of a call that no budget is left for, or that a budget of dollars cannot count (W65)."""
+    for purse in spending.purses(model):
+        if purse.budget.cost_usd is not None and not driver.host.registry.price_known(model):
+            told = f"the budget {purse.owner}: {purse.budget.amount} needs the price of {model!r}, which is unknown"
+            return _failed(effect, "invalid_request", f"{told}: configure it, or count tokens")
+    spent = await through_outages(driver.clock, lambda: spending.refusal(model))
+    if spent is None:
+        return None
+    wait_s = None if spent.until is None else spent.until - driver.clock.now()
+    failed = _failed(effect, BUDGET_SPENT, spent.message, wait_s)
+    return msgspec.structs.replace(failed, budget=spent.budget)
 
 
 async def _call(driver: ModelDriver, effect: CallModel) -> ModelReplied | ModelCallFailed:

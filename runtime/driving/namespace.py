@@ -10,8 +10,10 @@ from ...eventlog.ports import Log
 from ..agents.agent import Agent
 from ..agents.config import AgentConfig, asks_for_approvals, shared_policy
 from ..agents.native_tools import denied
+from ..agents.registry import Registry
 from ..core.limits import check_limits
 from ..core.policy import joined
+from ..core.shared_budgets import SharedBudget, check_budgets
 from ..ports.plugins import PROJECT, installed, made
 from ..ports.runnable import Runnable
 from ..shared.approved_calls import ApprovedCalls
@@ -24,6 +26,32 @@ def project_limits(given: Mapping[str, int] | None) -> dict[str, int]:
     reader = installed(PROJECT).get("default")
     place, table = made(reader, "limits") if reader is not None else ("", {})
     return check_limits(table, place) if table else {}
+
+
+def project_budgets(registry: Registry[Any], given: Mapping[str, Any] | None) -> tuple[SharedBudget, ...]:
+    """Return the given budgets, or those of the project's configuration. Raises `ConfigError`.
+
+    A model that has one must be known in this process, with its price if dollars are counted.
+    """
+    place, table = "budgets", given
+    if given is None:
+        reader = installed(PROJECT).get("default")
+        place, table = made(reader, "budgets") if reader is not None else ("", {})
+    budgets = check_budgets(table, place) if table else ()
+    for each in budgets:
+        kind, _, model = each.name.partition(":")
+        try:
+            if kind == "model":
+                registry.provider(model)
+                _must_be_priced(registry, model, each)
+        except ConfigError as error:
+            raise ConfigError(f"{place}: the budget of {each.name!r}: {error}") from None
+    return budgets
+
+
+def _must_be_priced(registry: Registry[Any], model: str, budget: SharedBudget) -> None:
+    if budget.cost_usd is not None and not registry.price_known(model):
+        raise ConfigError(f"the price of {model!r} is unknown: configure it, or count tokens")
 
 
 class NamespacePolicy:

@@ -18,6 +18,7 @@ from ...eventlog.events import (
     ApprovalRevoked,
     BreakerUpdated,
     Budget,
+    BudgetUpdated,
     Buried,
     CancelRequested,
     ChildFinished,
@@ -156,7 +157,9 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
             return "driving"
         case Restored() | TokenIssued() | TokenRevoked():
             return "driving"
-        case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated():  # not of a run
+        case (
+            LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated() | BudgetUpdated()
+        ):  # not of a run
             return "driving"
         case AccessGranted() | AccessWithdrawn() | AnswerKept() | AgentSaved() | AgentRemoved():
             return "driving"

@@ -25,6 +25,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -95,6 +96,10 @@ DECISIONS_MAX = 64
 """The most decisions on one command of a caller: only a livelock conflicts that often."""
 
 
+Counting = Callable[[Commit], AbstractAsyncContextManager[Sequence[Write]]]
+"""Yields the writes that belong to a commit, and keeps what they were read from until the context is left."""
+
+
 class Writing(NamedTuple):
     """A commit about to be stored, with the digest of its bytes."""
 
@@ -124,6 +129,8 @@ class Journal:
         self._rules_from: Submitted | None = None
         self._refusals = 0
         self._writer, self._appends = "", 0
+        self.counting: Counting | None = None
+        """Counts what is spent of the budgets of the namespace, in the batch that stores it (W65); null without any."""
 
     @property
     def _artifacts(self) -> FamilyArtifacts:
@@ -402,9 +409,14 @@ class Journal:
         try:
             if is_terminal(commit.events[-1]):
                 below, lane = await self._ended_below(), await self._lane_handed_on()
-            positions = await self.log.events.append(*below, write, *lane, *extra)
+            if self.counting is None:
+                positions = await self.log.events.append(*below, write, *lane, *extra)
+            else:
+                async with self.counting(commit) as counts:
+                    positions = await self.log.events.append(*below, write, *lane, *extra, *counts)
         except Conflict:  # anywhere in the batch: read and decide everything again (W7)
-            await self._read_past(write.expected.position, alone=not (below or lane or extra))
+            alone = not (below or lane or extra) and self.counting is None
+            await self._read_past(write.expected.position, alone=alone)
             return append is not None and await self._find(append)
         except LogUnavailable as error:
             if not isinstance(error, AppendUnsure) and not self.wait_for_log:

@@ -207,6 +207,12 @@ class CircuitOpen(ModelError):
     error_type = "circuit_open"
 
 
+class BudgetSpent(ModelError):
+    """The call was not made because a budget of the namespace is used up. Not for providers to raise."""
+
+    error_type = "budget_spent"
+
+
 class ContextOverflow(ModelError):
     """The request does not fit the model's window.
 
@@ -258,6 +264,7 @@ MODEL_ERRORS: dict[str, type[ModelError]] = {
         TransientModelError,
         RateLimited,
         CircuitOpen,
+        BudgetSpent,
         ContextOverflow,
         QuotaExceeded,
         AuthenticationFailed,

@@ -55,6 +55,7 @@ ELSEWHERE = {
     "agent_saved",
     "answer_kept",
     "breaker_updated",
+    "budget_updated",
     "key_recorded",
     "lane_updated",
     "once_updated",

@@ -17,6 +17,7 @@ from foldlog.eventlog.memory import MemoryLog
 from foldlog.projections.outcome import Outcome, fold_stored
 from foldlog.replay import check_trace, load_trace, replay
 from foldlog.runtime import Registry, RunHandle, Runtime, Worker, tool
+from foldlog.runtime.core.shared_budgets import check_budgets
 from foldlog.runtime.driving.host import Host
 from foldlog.runtime.journal.journal import Journal
 from foldlog.runtime.ports.runnable import Runnable
@@ -134,6 +135,7 @@ class Place:
         self.log, self.executor, self._stack = log, executor, stack
         self.registry = Registry()
         self.limits: dict[str, int] = {}
+        self.budgets: dict[str, Any] = {}
         self.runtime: Runtime
         self.workers: list[tuple[Worker, asyncio.Task[None]]] = []
         self._started: dict[str, RunHandle[Any]] = {}
@@ -144,7 +146,13 @@ class Place:
         """Open a runtime over these agents; for the durable executor with workers that serve them."""
         self.registry = Registry(agents=agents, **registered)
         self.runtime = await self._stack.enter_async_context(
-            Runtime.open(log=self.log, registry=self.registry, lease_s=lease_s, limits=self.limits)
+            Runtime.open(
+                log=self.log,
+                registry=self.registry,
+                lease_s=lease_s,
+                limits=self.limits,
+                budgets=self.budgets,
+            )
         )
         for number in range(workers if self.executor == "durable" else 0):
             await self.add_worker(f"worker-{number}", lease_s=lease_s)
@@ -161,6 +169,7 @@ class Place:
             lease_s=lease_s,
             snapshot_events=SNAPSHOT_EVENTS,
             limits=self.limits,
+            budgets=check_budgets(self.budgets, "budgets"),
         )
         worker = Worker(host, concurrency=concurrency, grace_s=10.0, park_after_s=park_after_s)
         task = asyncio.create_task(worker.serve())

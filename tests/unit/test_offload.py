@@ -254,8 +254,8 @@ STAY_WHOLE = {
     "offloaded ralph_stop wait_started signal_dropped operation_skipped chosen marked diverged",
     "refused with an error to the sender": "submitted message_queued approval_resolved tools_refresh_requested "
     "mcp_progress evaluated ralph_iteration output_rejected key_recorded buried",
-    "cut by its writer": "lane_updated breaker_updated slots_updated policy_updated once_updated schedule_updated "
-    "hook_advanced answer_kept plan_updated",
+    "cut by its writer": "lane_updated breaker_updated budget_updated slots_updated policy_updated once_updated "
+    "schedule_updated hook_advanced answer_kept plan_updated",
 }
 """Events that are never stored elsewhere, by the reason."""
 

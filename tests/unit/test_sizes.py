@@ -36,7 +36,7 @@ LARGE_CLASSES = {
     ),
     "runtime/handle.py:RunHandle": (440, "a public facade: one method for each thing that is said to a run"),
     "runtime/journal/journal.py:Journal": (
-        365,
+        375,
         "the one write path: every method keeps its state and head in step",
     ),
     "runtime/runtime.py:Runtime": (655, "a public facade: most of it is signatures and what they promise"),
@@ -46,7 +46,7 @@ LARGE_FOLDERS = {
     "adapters/cli/commands": (46, "a module for each command"),
     "eventlog/jetstream": (30, "each port of the log is a module, and so is each thing that NATS lacks"),
     "runtime/core": (
-        32,
+        33,
         "a module for each concern, named as in the fold; swarms and loops have rooms of their own",
     ),
 }

@@ -84,7 +84,7 @@ async def _work(  # noqa: PLR0913, PLR0917 - the options of the command
     from ....eventlog.names import check_name
     from ....runtime import Worker
     from ....runtime.driving.host import Host, build_setting, public_url_setting
-    from ....runtime.driving.namespace import NamespacePolicy, project_limits
+    from ....runtime.driving.namespace import NamespacePolicy, project_budgets, project_limits
     from ....runtime.journal.snapshots import snapshot_setting
     from ....runtime.opening import open_log
     from ...configuration.event_hooks import load_event_hooks
@@ -110,6 +110,7 @@ async def _work(  # noqa: PLR0913, PLR0917 - the options of the command
             snapshot_events=snapshot_setting(),
             public_url=public_url_setting(),
             limits=project_limits(None),
+            budgets=project_budgets(registry, None),
             policy=NamespacePolicy(log, None),
         )
         hooks = load_event_hooks()
