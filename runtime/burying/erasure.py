@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Container, Sequence
 from typing import Any
 
@@ -15,13 +16,14 @@ from ...eventlog.ports import Log, Subject
 from ...projections.projector import RunIndex
 from ...projections.run_list import RunRow
 from ..journal.lanes import drop_purged_head
-from ..ports.archives import ArchiveStore
+from ..ports.archives import ArchiveStore, ArchiveUnavailable
 from ..ports.knowledge import KnowledgeStore
 from .bury import Erased, Order, bury, check_buriable
 from .copies import Copy, CopyFinder
 from .family import FamilyFacts
 from .lanes import trim_lane
 
+_log = logging.getLogger("foldlog.erasure")
 _RUNS = ("fork", "retry", "memory")
 """The kinds of copies that are runs."""
 PURGES_PER_S = 20
@@ -115,7 +117,7 @@ class Eraser:
 
         A run given by its id is erased also if its log is damaged, and if no list can be read because of that. Raises
         `RunOpen`, `RunNotFound` and `ConfigError` for runs given by their ids, before anything is erased;
-        `LogUnavailable`, `LogCorrupted`.
+        `LogUnavailable`, `LogCorrupted`. A copy that cannot be deleted is told as left.
         """
         if not selection.asked:
             raise ConfigError(
@@ -261,10 +263,16 @@ class Eraser:
     async def _copy_erased(self, copy: Copy, gone: set[str], dry_run: bool) -> bool:
         if copy.kind != "archive":
             return copy.at in gone
-        if dry_run:
+        if dry_run or self._archive is None:
             return False
-        store = self._archive
-        return store is not None and await store.delete(copy.at)
+        try:
+            return await self._archive.delete(copy.at)
+        except (
+            ArchiveUnavailable,
+            ConfigError,
+        ) as error:  # or it is in another archive; the receipt has it as left
+            _log.warning("the copy of run %s stays: %s", copy.of, error)
+            return False
 
 
 def _subject(row: RunRow) -> Subject:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...eventlog.commits import Head
+from ...eventlog.commits import Head, buried_by, gone
 from ...eventlog.errors import AppendUnsure, Conflict, LogUnavailable, RunConflict, RunPurged
 from ...eventlog.events import KeyRecorded, StoredEvent, Submitted, Unknown
 from ...eventlog.names import check_name, key_subject, new_run_id, run_subject, shard_in, shard_of
@@ -71,7 +71,7 @@ def key_of(submitted: Submitted, run: str, shards: int, *, chosen: bool) -> str:
 
 
 async def take_key(log: Log, key: str, run: Subject, submitted: Submitted) -> RunPlace:
-    """Return the place of the run that owns the key: this run, if the key was free. Raises `RunConflict`."""
+    """Return the place of the run that owns the key: this run, if the key was free. Raises `RunConflict`, `RunGone`."""
     subject = key_subject(key, log.events.shards)
     for attempt in range(DECISIONS_MAX):
         if attempt > 1:  # a read may be stale: give the replica time to catch up
@@ -79,8 +79,13 @@ async def take_key(log: Log, key: str, run: Subject, submitted: Submitted) -> Ru
         head, events = await read_register(log, subject)
         if (record := _record_in(events)) is not None:
             what = f"{key.partition(':')[2]!r} belongs to run {record.run}"
-            refuse_other(record.agent_name, record.input_digest, submitted, record.run, what)
             found = run_subject(record.shard, record.run, record.run)
+            try:
+                refuse_other(record.agent_name, record.input_digest, submitted, record.run, what)
+            except RunConflict:
+                if (buried := buried_by(await log.events.head(found))) is not None:
+                    raise gone(*buried) from None
+                raise
             first = submitted if record.stored else await _submission(log, found, record)
             return RunPlace(found, first, key, head, record.stored)
         (kept,) = await spill([submitted], log.artifacts.of(run.root))

@@ -175,6 +175,21 @@ async def test_nothing_is_erased_if_the_archive_cannot_be_written(tmp_path: Path
         assert await run.status() == "completed"
 
 
+async def test_a_copy_in_another_archive_is_told_as_left_by_the_receipt_of_what_was_erased() -> None:
+    async with opened() as (rt, agent):
+        for name in ("first", "second"):
+            run = await rt.start(agent, "question", run_id=name, user="ada")
+            await run.result()
+            receipt = await rt.delete(user="ada", archive=f"memory://{name} archive")
+        assert [(each.run_id, each.before) for each in receipt.erased] == [("first", True), ("second", False)]
+        (left,) = receipt.left
+        assert (left.kind, left.of, left.at.partition("/first-")[0]) == (
+            "archive",
+            "first",
+            "memory://first archive",
+        )
+
+
 async def test_a_reaper_that_dies_on_its_way_leaves_the_run_or_its_copy() -> None:
     async with opened() as (rt, agent):
         store = ObjectArchive("memory://crashes")

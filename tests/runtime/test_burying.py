@@ -139,9 +139,9 @@ async def test_a_key_keeps_its_run_gone_and_is_forgotten_when_it_is_told_to(
     agent, key = durable.registry.agent("teller"), {"idempotency_key": "invoice 7"}
     run = await ended(durable, agent, **key)
     await runtime.delete(run.run_id)
-    for _ in range(2):
+    for said in (WORDS, WORDS, "other words"):
         with pytest.raises(RunGone, match=run.run_id):
-            await durable.start(agent, WORDS, **key)
+            await durable.start(agent, said, **key)
     subject = await runtime.locate(run.run_id)
     (stored,) = await everything(durable.log.events.read(subject))
     tombstone = decode(stored.data).events[0]
