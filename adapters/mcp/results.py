@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -27,9 +28,10 @@ from ...runtime.ports.tools import ToolFailed
 def outcome(tool: Tool, result: CallToolResult) -> Any:
     """Return the result as JSON, or as texts and files. Raises `ToolFailed` with its text if the tool reports failure.
 
-    Several texts are joined by newlines. Structured content is used if the tool declares an output schema or returns
-    nothing else; but a plain text that the server only wraps for its schema, as `{"result": text}`, remains a text.
-    Images, audio and binary resources are files.
+    Several texts are joined by newlines; a resource of text is one below its address, and a link to a resource is the
+    link as JSON. Structured content is used if the tool declares an output schema or returns nothing else; but a plain
+    text that the server only wraps for its schema, as `{"result": text}`, remains a text. Images, audio and binary
+    resources are files; structured content beside them is a text, if no other one is there that says it.
     """
     text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
     is_text = all(isinstance(block, TextContent) for block in result.content)
@@ -37,24 +39,25 @@ def outcome(tool: Tool, result: CallToolResult) -> Any:
     if result.is_error:
         raise ToolFailed(
             text or f"the tool {tool.name} failed without a message",
-            result=structured if is_text else _blocks(result, without_bytes=True),
+            result=structured if is_text else _blocks(result),
         )
     parts = [_part(block) for block in result.content]
     if any(isinstance(part, File) for part in parts):
-        return parts
+        said = [] if text or structured is None else [json.dumps(structured, ensure_ascii=False)]
+        return [*said, *parts]
     if (
         structured is not None
         and structured != {"result": text}
         and (tool.output_schema or not result.content)
     ):
         return structured
-    return text if is_text else _blocks(result)
+    return "\n".join(str(part) for part in parts)
 
 
-def _blocks(result: CallToolResult, *, without_bytes: bool = False) -> list[Any]:
-    """The content as the server sent it; bytes stand in no event."""
+def _blocks(result: CallToolResult) -> list[Any]:
+    """The content as the server sent it, without bytes, which stand in no event."""
     blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
-    for block in blocks if without_bytes else ():
+    for block in blocks:
         for held in (block, block.get("resource", {})):
             held.pop("data", None)
             held.pop("blob", None)

@@ -257,6 +257,17 @@ def _settings_table(value: Any) -> Any:
     return (as_table(value) if isinstance(value, ModelSettings) else value) or None
 
 
+_EFFORTS = typing.get_args(Effort)
+
+
+def _amount_of_reasoning(value: Any) -> Any:
+    """Check an amount of reasoning at once: pydantic would say of each of both forms that it is another."""
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= INTEGER_MAX
+    if value is None or is_number or value in _EFFORTS:
+        return value
+    raise ValueError(f"must be one of {', '.join(_EFFORTS)}, or a number of tokens, not {value!r:.60}")
+
+
 HeaderName = Annotated[Text, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 HeaderText = Annotated[Text, Field(pattern=r"^[\t -~]*$")]
 """Text that a header can carry: one line of ASCII."""
@@ -272,7 +283,7 @@ class SettingsConfig(_Table):
     seed: StrictInt | None = None
     parallel_tool_calls: StrictBool | None = None
     tool_choice: Annotated[Text, Field(min_length=1)] | None = None
-    reasoning: Effort | Positive | None = None
+    reasoning: Annotated[Effort | Positive | None, BeforeValidator(_amount_of_reasoning)] = None
     verbosity: Literal["low", "medium", "high"] | None = None
     service_tier: Annotated[Text, Field(min_length=1)] | None = None
     cache: Cache | None = None

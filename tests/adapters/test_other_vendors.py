@@ -1,5 +1,7 @@
 """Errors of the vendors that share pydantic-ai's model classes, over their real SDKs; and xAI, which speaks gRPC."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,6 +120,24 @@ async def test_an_error_within_a_stream_of_bedrock_is_what_it_would_be_before(
     first, second, *_ = WIRES["bedrock"].events("nova", Reply(text=("x", "y")))
     error = await failure("bedrock", Reply(events=(first, second, {kind: {"message": "Oh"}})))
     assert type(error) is expected
+
+
+async def test_bedrock_without_a_region_or_credentials_says_what_to_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)  # it remembers the credentials of other tests
+    with pytest.raises(
+        AuthenticationFailed, match=r"bedrock:amazon.nova.* cannot be called: .*Set AWS_DEFAULT_REGION"
+    ):
+        await WIRES["bedrock"].answer(VendorProvider("bedrock"))
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with pytest.raises(AuthenticationFailed, match="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"):
+        await WIRES["bedrock"].answer(VendorProvider("bedrock"))
 
 
 @pytest.mark.parametrize("name", ["groq", "openrouter", "azure", "mistral"])

@@ -270,6 +270,15 @@ def test_settings_are_a_struct_for_users_and_a_table_in_files_with_the_same_keys
     assert "settings" not in AgentConfig(name="a", settings=ModelSettings()).to_config()
 
 
+@pytest.mark.parametrize("wrong", ["xhigh", 0, -1, 1.5, True, [], {}])
+def test_an_amount_of_reasoning_that_is_none_is_one_problem(wrong: object) -> None:
+    with pytest.raises(AgentConfigError) as caught:
+        AgentConfig.from_config({"name": "a", "settings": {"reasoning": wrong}})
+    (problem,) = caught.value.problems
+    assert problem.key == "settings.reasoning"
+    assert "must be one of off, minimal, low, medium, high, or a number of tokens" in problem.message
+
+
 def test_what_is_stored_writes_out_the_defaults_and_no_null() -> None:
     stored = AgentConfig(name="a").to_config()
     assert stored["max_steps"] == 10

@@ -17,6 +17,14 @@ from ....runtime.ports.models import (
 )
 from ..failures import Callee, lost, reported
 
+_NOT_CONFIGURED = {
+    "NoCredentialsError": "; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+    "NoRegionError": " Set AWS_DEFAULT_REGION.",
+    "PartialCredentialsError": "",
+    "ProfileNotFound": "",
+}
+"""Errors of boto3, which finds its configuration with the first call, and what to do."""
+
 
 def translated(callee: Callee, error: Exception, *, begun: bool) -> ModelError | None:
     """Return the error for an exception of the library; null for any other exception.
@@ -32,6 +40,8 @@ def translated(callee: Callee, error: Exception, *, begun: bool) -> ModelError |
             return _reported(callee, error)
         case pai.UserError() | UnicodeEncodeError():
             return InvalidRequest(callee.says(f"the request cannot be sent: {error}"))
+        case _ if (remedy := _NOT_CONFIGURED.get(type(error).__name__)) is not None:
+            return AuthenticationFailed(f"{callee.model} cannot be called: {error}{remedy}")
         case pai.AgentRunError():
             return TransientModelError(callee.says(f"the stream is malformed: {error}"))
         case _ if begun:
