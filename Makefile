@@ -37,7 +37,7 @@ test: $(VENV)/installed
 	@$(PYTEST) $(PARALLEL) $(ARGS)
 
 nightly: $(VENV)/installed
-	@$(PYTEST) $(PARALLEL) -v --durations=10 -m nightly $(ARGS)
+	@$(PYTEST) $(PARALLEL) -v --durations=10 -m "nightly or hypothesis" --hypothesis-profile nightly $(ARGS)
 
 sim: $(VENV)/installed
 	@$(BIN)/foldlog simulate $(or $(ARGS),--for 60s)

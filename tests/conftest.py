@@ -1,9 +1,10 @@
 """No test fails because of its machine: hypothesis' deadlines are off, and nobody's stored knowledge is looked at."""
 
+import gc
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.forked.commands import commands
 
-settings.register_profile("foldlog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+by_day = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("foldlog", by_day)
+settings.register_profile("nightly", by_day, max_examples=400)
 settings.load_profile("foldlog")
 
 MEMORY = Path("/dev/shm")
@@ -35,6 +38,17 @@ def keep_files_in_memory() -> None:
 
 
 keep_files_in_memory()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without looking for garbage: what collecting makes stays, and is not looked at again by any test."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,7 +22,7 @@ from foldlog.adapters.builtin.patch_matching import Lines, PatchMismatch, update
 from foldlog.adapters.builtin.patching import PatchFailed, apply, check
 from foldlog.adapters.builtin.workspace import Workspace
 from foldlog.runtime import ToolFailed
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 HEADERS = "Valid hunk headers: '*** Add File: {path}', '*** Delete File: {path}', '*** Update File: {path}'"
@@ -590,7 +590,6 @@ def edits(draw: st.DrawFn) -> tuple[str, str, str]:
     return before, update("@@", *(f"{sign}{text}" for sign, text in ops)), after
 
 
-@settings(max_examples=300, deadline=None)
 @given(edits())
 def test_whatever_edit_of_a_whole_file_is_written_as_a_patch_gives_the_edited_file(
     edit: tuple[str, str, str],
@@ -628,7 +627,6 @@ def scattered_edits(draw: st.DrawFn) -> tuple[str, str, str]:
     return "".join(f"{x}\n" for x in lines), update(*body), "".join(f"{x}\n" for x in after)
 
 
-@settings(max_examples=300, deadline=None)
 @given(scattered_edits())
 def test_edits_in_several_places_of_a_file_give_the_edited_file(edit: tuple[str, str, str]) -> None:
     before, text, after = edit
@@ -643,7 +641,6 @@ PARTS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(LINE | st.sampled_from(PARTS), max_size=12))
 def test_any_text_is_a_patch_or_refused_with_a_message(lines: list[str]) -> None:
     text = patch(*lines)

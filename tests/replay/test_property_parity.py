@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 Drawn = Scenario | SwarmScenario | LoopScenario | WorkflowScenario | ForkScenario | FamilyForkScenario
 
 EXAMPLES = settings(
-    max_examples=20,
+    max_examples=12,
     deadline=None,
     derandomize=True,
     database=None,
@@ -101,7 +101,7 @@ every_kind: st.SearchStrategy[Drawn] = st.one_of(make() for make in KINDS.values
 
 
 @pytest.mark.timeout(600)
-@settings(EXAMPLES, max_examples=16)
+@settings(EXAMPLES, max_examples=12)
 @given(drawn=every_kind, planned=faults())
 async def test_executors_agree_on_a_real_server(
     log: JetStreamLog, drawn: Drawn, planned: tuple[Fault, ...]

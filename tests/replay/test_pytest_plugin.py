@@ -23,14 +23,19 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-def run(project: pytest.Pytester, *args: str) -> pytest.RunResult:
+def options() -> list[str]:
     loaded = any(entry.value == "foldlog.replay.pytest_plugin" for entry in entry_points(group="pytest11"))
     plugin = [] if loaded else ["-p", "foldlog.replay.pytest_plugin"]
-    return project.runpytest_subprocess(*plugin, "-p", "no:cacheprovider", "-q", "-W", "error", *args)
+    return [*plugin, "-p", "no:cacheprovider", "-q", "-W", "error"]
+
+
+def run(project: pytest.Pytester, *args: str) -> pytest.RunResult:
+    """Run the tests of the project in this process, where everything is imported already."""
+    return project.runpytest_inprocess(*options(), *args)
 
 
 def test_the_example_passes_as_it_is_copied(project: pytest.Pytester) -> None:
-    result = run(project)
+    result = project.runpytest_subprocess(*options())
     result.assert_outcomes(passed=6)
 
 

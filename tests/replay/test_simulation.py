@@ -209,7 +209,7 @@ def test_a_seed_plays_the_same_in_every_process() -> None:
 
 
 def test_all_that_can_go_wrong_goes_wrong() -> None:
-    report = search(schedules=100)
+    report = search(schedules=50)
     assert report.ok, report.render()
     assert set(report.faults) >= {"crash", "freeze", "lost-ack", "late-append", "stale-read", "duplicate"}
     assert ("tool_started", "crash-after") in report.coverage or ("claimed", "crash-after") in report.coverage

@@ -34,7 +34,7 @@ from foldlog.eventlog import (
     verify,
 )
 from foldlog.eventlog.commits import verified
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 RUN = run_subject(0, "root-1", "run-1")
@@ -162,7 +162,6 @@ def test_a_commit_that_was_rewritten_with_a_valid_sum_is_noticed_by_the_next() -
     assert (error.value.run, error.value.revision) == (RUN.id, FIRST_REVISIONS[2])
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_one_flipped_bit_anywhere_is_corruption_of_the_run_at_the_revision_of_its_commit(
     data: st.DataObject,
@@ -254,7 +253,6 @@ async def test_a_bulk_read_gets_the_same_commits_and_error_as_reading_one_by_one
     assert await found(commits) == found_one_by_one(commits)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, len(HISTORY) - 1), st.data())
 def test_a_commit_that_was_cut_short_is_corruption(number: int, data: st.DataObject) -> None:
     length = data.draw(st.integers(0, len(HISTORY[number].data) - 1))

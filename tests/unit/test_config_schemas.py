@@ -18,7 +18,7 @@ from foldlog.runtime.agents.loop_config import RalphConfig, Stop
 from foldlog.runtime.agents.schemas import schema_of
 from foldlog.runtime.agents.swarm_config import SwarmConfig
 from foldlog.runtime.ports.runnable import all_members
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.test_agent_config import configurations, generated
@@ -175,7 +175,6 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), ANYTHING, max_size=6),
     st.sampled_from(list(KINDS)),

@@ -41,7 +41,7 @@ from foldlog.runtime.core.decide import decide, pending
 from foldlog.runtime.core.effects import CallModel
 from foldlog.runtime.core.model_request import model_request
 from foldlog.runtime.core.rules import Rules, rules_of
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 NOW = 1_800_000_000.0
@@ -667,7 +667,6 @@ ANY_CONTEXT = st.fixed_dictionaries(
 ).map(lambda table: {key: value for key, value in table.items() if value is not None})
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     ANY_CONTEXT,
     st.sampled_from([None, 1, 30, 1000]),
@@ -739,7 +738,6 @@ def asked(rounds: list[list[str]], limit: int) -> Iterator[Story]:
         yield story
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ROUNDS, st.integers(2, 9))
 def test_calls_that_were_cut_are_forgotten_and_nothing_is_decided_otherwise(
     rounds: list[list[str]], limit: int

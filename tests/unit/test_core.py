@@ -51,7 +51,7 @@ from foldlog.runtime.core.effects import CallModel, CallTool, Prepare, WaitUntil
 from foldlog.runtime.core.rules import RetryRules, Rules
 from foldlog.runtime.core.tool_calls import free_id
 from foldlog.runtime.core.turn import Turn
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 NOW = 1_800_000_000.0
@@ -384,7 +384,6 @@ def told_at_random(seed: int) -> Story:
     return story
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32))
 def test_folding_in_place_is_what_the_pure_fold_gives(seed: int) -> None:
     story = told_at_random(seed)
@@ -395,7 +394,6 @@ def test_folding_in_place_is_what_the_pure_fold_gives(seed: int) -> None:
     assert pure == in_place
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_digest_of_the_messages_is_the_same_whenever_it_is_read(seed: int) -> None:
     asked, asked_late = given_events(), given_events()
@@ -424,7 +422,6 @@ def test_a_call_whose_id_is_used_again_keeps_its_place_in_the_digest() -> None:
     assert state.messages_digest == digest
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_state_goes_through_a_snapshot_unchanged_at_every_revision(seed: int) -> None:
     story = told_at_random(seed)
@@ -436,7 +433,6 @@ def test_a_state_goes_through_a_snapshot_unchanged_at_every_revision(seed: int) 
         assert cached == state
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_command_that_is_taken_again_yields_nothing(seed: int) -> None:
     story = told_at_random(seed)
@@ -449,7 +445,6 @@ def test_a_command_that_is_taken_again_yields_nothing(seed: int) -> None:
         assert decide(story.state, RULES, command, story.now) == ()
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_run_that_is_over_wants_nothing_and_takes_nothing(seed: int) -> None:
     story = told_at_random(seed).tell(Cancel("enough"))
@@ -460,7 +455,6 @@ def test_a_run_that_is_over_wants_nothing_and_takes_nothing(seed: int) -> None:
         assert decide(story.state, RULES, wishes(story.state, dice), story.now) == ()
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_run_with_an_owner_always_has_something_to_wait_for(seed: int) -> None:
     """Runnable and owned, it has an effect, an unsafe start, or an approval or a child that others decide on."""
@@ -522,7 +516,6 @@ def event_strategies() -> st.SearchStrategy[StoredEvent]:
     return st.one_of([built(cls) for cls in kinds])  # type: ignore[arg-type]
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.lists(event_strategies(), max_size=12))
 def test_the_fold_takes_any_event_in_any_state(events: list[StoredEvent]) -> None:
     state = given_events()
