@@ -449,7 +449,7 @@ class RunIndex(Projector):
         A number that reaches `limit` means at least so many. `metadata` cannot be counted: a `ConfigError`.
         """
         if filters.pop("metadata", None):
-            raise ConfigError("runs cannot be counted by metadata: it is no column of the list")
+            raise ConfigError("runs cannot be counted by metadata: it is not a column of the list")
         where = _where(filters)
         wanted = [where.equal["status"]] if "status" in where.equal else get_args(RunListStatus)
         each = {str(status): where._replace(equal={**where.equal, "status": status}) for status in wanted}

@@ -53,8 +53,8 @@ from .core.turn import Turn
 from .core.waits import check_callback, check_signal, given_signal
 from .journal.cancel import cancel_family
 from .journal.family import ancestors, family_of
-from .journal.journal import DECISIONS_MAX, Journal, following
-from .journal.outages import STALE_READ_S, is_last
+from .journal.journal import Journal, following
+from .journal.outages import STALE_READ_S, Decisions, is_last
 from .journal.timers import wakeup_for
 from .operating.surroundings import Executors, below_of_state, board_for, standing_of_state
 from .ports.executor import Executor, require
@@ -542,7 +542,7 @@ class RunHandle(Generic[OutputT]):
         if feature is not None and not journal.state.over:
             self._require(feature, journal.state)
         append = self._runtime.log.clock.new_id()
-        for _ in range(DECISIONS_MAX):
+        async for _ in Decisions(self._runtime.log.clock):
             state = journal.state
             _check(command, journal, self._runtime.log.clock.now())
             if state.closed:

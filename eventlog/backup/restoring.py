@@ -121,7 +121,7 @@ async def restoring(
                     there = await durable_consumers(wire, stream.name)
                     missing += sorted(set(stream.consumers) - set(there))
                 tell(f"restored {_name(layout, stream)}: {stream.messages} messages")
-            await _set_seals_anew(wire, layout, manifest, ends)
+            await _set_seals_again(wire, layout, manifest, ends)
             async with JetStreamLog.open(url, namespace=namespace, name="foldlog backup", gate=gate) as log:
                 work = Restoring(wire, layout, manifest, log, gate)
                 work.missing_consumers = tuple(missing)
@@ -298,7 +298,7 @@ async def _last_of(wire: Wire, name: str, stream: SavedStream) -> int:
 # --- seals ------------------------------------------------------------------------------------------------------------
 
 
-async def _set_seals_anew(
+async def _set_seals_again(
     wire: Wire, layout: Layout, manifest: Manifest, ends: Mapping[int | None, int]
 ) -> None:
     """Remove the seals of positions that were saved no more, and seal what is there.

@@ -480,7 +480,7 @@ def _unknown_approvals(config: AgentConfig) -> list[ConfigProblem]:
 
 
 def _unknown_choice(config: AgentConfig) -> list[ConfigProblem]:
-    """Return a `tool_choice` that is no tool which the model may call, as of `hitl_tools`."""
+    """Return a `tool_choice` that is not a tool which the model may call, as of `hitl_tools`."""
     choice = config.settings.tool_choice if config.settings is not None else None
     known, servers = _callable(config)
     if choice is None or choice in TOOL_CHOICES or choice in known or choice.startswith(servers):

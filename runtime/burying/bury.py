@@ -17,9 +17,7 @@ import msgspec
 
 from ...eventlog.commits import Commit, encode
 from ...eventlog.errors import (
-    AppendUnsure,
     ConfigError,
-    Conflict,
     LogCorrupted,
     LogUnavailable,
     RunGone,
@@ -30,9 +28,8 @@ from ...eventlog.events import Buried
 from ...eventlog.names import run_subject
 from ...eventlog.ports import At, CommitWrite, Log, Subject, Timer, TimerWrite, Wakeup
 from ..core.submission import check_text
-from ..journal.journal import DECISIONS_MAX
 from ..journal.keys import drop_key, settle_key
-from ..journal.outages import STALE_READ_S
+from ..journal.outages import Decisions, try_append
 from .family import FamilyFacts, Tombstone, read_family, remains, tombstone_of
 
 PURGE, FORGET_KEY = "bury:purge", "bury:key"
@@ -115,9 +112,7 @@ async def bury(
     """
     check_text("the reason", order.reason)
     check_text("the name of the author", order.by)
-    for attempt in range(DECISIONS_MAX):
-        if attempt:
-            await log.clock.sleep(STALE_READ_S)
+    async for _ in Decisions(log.clock):
         try:
             family = await check_buriable(log, root, damaged=damaged)
         except RunGone:
@@ -166,9 +161,7 @@ async def _marked(log: Log, family: FamilyFacts, order: Order, url: str) -> Eras
     if key is not None:
         due_at = max(now, row.submitted_at + order.keys_s)
         timers.append(TimerWrite(_timer(root, row.agent_path, head.rev + 1, FORGET_KEY, due_at)))
-    try:
-        await log.events.append(CommitWrite(root, At(head.position), encode(commit)), *timers)
-    except (Conflict, AppendUnsure):
+    if not await try_append(log, CommitWrite(root, At(head.position), encode(commit)), *timers):
         return None
     return Erased(
         run_id=root.id,

@@ -131,7 +131,7 @@ async def _known(knowledge: KnowledgeStore, row: RunRow, texts: frozenset[str]) 
             continue
         try:
             items = await knowledge.search(text, PIECES_MAX)
-        except FoldlogError:  # a store that cannot be asked now is no copy that can be told
+        except FoldlogError:  # a store that cannot be asked now is not a copy that can be told
             return found
         same = [
             item for item in items if text in item.text or (len(item.text) >= WORDS_MIN and item.text in text)

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ...eventlog.errors import ConfigError, Conflict, FoldlogError, LogUnavailable, RunOpen
+from ...eventlog.errors import ConfigError, FoldlogError, LogUnavailable, RunOpen
 from ...eventlog.events import BreakerUpdated
 from ...eventlog.names import breaker_subject, run_subject
 from ...eventlog.ports import Log
 from ...projections.projector import RunIndex
 from ...projections.run_list import RunRow
+from ..journal.outages import try_append
 from ..journal.register import read_register, register_write
 from ..ports.archives import archive_at
 from ..shared.kept_answers import KeptAnswers
@@ -153,11 +154,7 @@ async def take_turn(log: Log, every_s: float = EVERY_S) -> bool:
     if isinstance(last, BreakerUpdated) and last.until > now:
         return False
     turn = BreakerUpdated(name=BREAKER, state="half_open", until=now + every_s)
-    try:
-        await log.events.append(register_write(log, subject, head, turn))
-    except Conflict:
-        return False
-    return True
+    return await try_append(log, register_write(log, subject, head, turn))
 
 
 async def retain(log: Log, index: RunIndex, retention: Retention, every_s: float = EVERY_S) -> None:

@@ -24,8 +24,7 @@ from ...eventlog.ports import Log, Stored
 from ..agents.agent import Agent
 from ..agents.config import AgentConfig, config_digest
 from ..core.submission import actor_of, check_text
-from ..journal.journal import DECISIONS_MAX
-from ..journal.outages import STALE_READ_S
+from ..journal.outages import STALE_READ_S, Decisions
 from ..journal.register import register_write
 from ..ports.suggestions import nearest
 from .checking import completed, sources
@@ -218,7 +217,7 @@ class StoredAgents:
 
     async def _change(self, name: str, decide: Callable[[StoredAgent], StoredEvent | None]) -> StoredAgent:
         """Load, decide, append; after a conflict, or an append without an answer, decide again (W1, W2)."""
-        for _ in range(DECISIONS_MAX):
+        async for _ in Decisions(self._log.clock):
             catalog = await self._read()
             known = catalog.agents.get(name, StoredAgent())
             event = decide(known)

@@ -323,7 +323,7 @@ class Fence(Actor, frozen=True):
 
 
 class Inject(Actor, frozen=True):
-    """Queue a message for the next step, a `request_key` once; `parts` is its content if it is no single text."""
+    """Queue a message for the next step, a `request_key` once; `parts` is its content if it is not a single text."""
 
     content: str
     parts: tuple[Part, ...] = ()

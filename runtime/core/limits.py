@@ -33,7 +33,7 @@ def check_limits(table: object, where: str) -> dict[str, int]:
     for name, size in table.items():
         if not isinstance(name, str) or not (name == NAMESPACE or _NAME.fullmatch(name)):
             raise ConfigError(
-                f'{where}: {name!r:.80} is no limit; write "tool:NAME", "mcp:SERVER", "provider:NAME", "lane:NAME" '
+                f'{where}: {name!r:.80} is not a limit; write "tool:NAME", "mcp:SERVER", "provider:NAME", "lane:NAME" '
                 "or namespace"
             )
         if type(size) is not int or not 1 <= size <= SIZE_MAX:

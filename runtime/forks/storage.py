@@ -32,8 +32,8 @@ from ...eventlog.sealing.cipher import is_sealed
 from ...eventlog.sealing.log import SealedFamily
 from ...projections.content_files import files_in
 from ..core import offloading
-from ..journal.journal import DECISIONS_MAX, EVENTS_BYTES_MAX
-from ..journal.outages import STALE_READ_S
+from ..journal.journal import EVENTS_BYTES_MAX
+from ..journal.outages import Decisions
 from ..journal.timers import WATCH
 from .family import Opening, in_order
 
@@ -72,14 +72,13 @@ async def store(
         priority=state.priority,
     )
     watch = TimerWrite(Timer(id=WATCH, due_at=log.clock.now() + lease_s, wakeup=wakeup))
-    for _ in range(DECISIONS_MAX):
+    async for _ in Decisions(log.clock):
         try:
             await log.events.append(*writes, watch)
         except (Conflict, AppendUnsure):
             found = await _first_of(log, subject)
-            if found is not None:
+            if found is not None:  # else it is not stored, or not visible yet
                 return found == writes[0].data
-            await log.clock.sleep(STALE_READ_S)  # not stored, or not visible yet
         else:
             return True
     raise LogUnavailable(f"the fork {subject.id} may or may not be stored; try again")

@@ -14,10 +14,10 @@ from ..core.commands import Claim
 from ..core.decide import take
 from ..core.submission import actor_of, check_text
 from ..core.turn import Turn
-from .journal import DECISIONS_MAX, Journal
+from .journal import Journal
 from .lanes import hand_lane_on
 from .open_family import BATCH_RUNS_MAX, in_batches, open_family, open_from
-from .outages import REFUSALS_MAX, STALE_READ_S, through_outages
+from .outages import REFUSALS_MAX, STALE_READ_S, Decisions, through_outages
 from .timers import wakeup_for
 
 CLAIM_AFTER_CONFLICTS = 3
@@ -46,9 +46,7 @@ async def _cancel_family(
     log: Log, subject: Subject, reason: str, actor: Actor, *, outside: bool = False
 ) -> str:
     append, at_once = log.clock.new_id(), True
-    for conflicts in range(DECISIONS_MAX):
-        if conflicts > 1:  # reads may be stale: give the replica time to catch up
-            await log.clock.sleep(STALE_READ_S)
+    async for conflicts in Decisions(log.clock):
         named = await Journal(log, subject, outside=outside).relative(subject.id, at_once=True)
         if not named.state.exists:
             raise RunNotFound(f"there is no run {subject.id!r} in namespace {log.namespace!r}")
@@ -88,7 +86,7 @@ async def see_cancel_through(journal: Journal) -> None:
 
 async def _fence(journal: Journal, reason: str, actor: Actor, append: str) -> None:
     """Store the request to cancel, with a wake-up for the worker that completes it if the canceller dies."""
-    for _ in range(DECISIONS_MAX):
+    async for _ in Decisions(journal.log.clock):
         if journal.state.closed:
             return
         turn = Turn(journal.state, journal.rules, journal.log.clock.now())

@@ -92,8 +92,6 @@ from .outages import REFUSALS_MAX, STALE_READ_S, through_outages
 logger = logging.getLogger("foldlog.journal")
 
 T = TypeVar("T")
-DECISIONS_MAX = 64
-"""The most decisions on one command of a caller: only a livelock conflicts that often."""
 
 
 Counting = Callable[[Commit], AbstractAsyncContextManager[Sequence[Write]]]
@@ -119,7 +117,7 @@ class Journal:
     ) -> None:
         self.log, self.subject = log, subject
         self.outside = outside
-        """An erased key is no error: the state has what is readable without it, which is enough to end the run."""
+        """An erased key is not an error: the state has what is readable without it, which is enough to end the run."""
         self.state = RunState(run=subject.id, root=subject.root)
         self.wait_for_log = wait_for_log
         """Executors wait through an outage, which delays runs but fails none; callers get `LogUnavailable`."""

@@ -13,15 +13,14 @@ from collections.abc import Sequence
 import msgspec
 
 from ...eventlog.commits import Head, buried_by, gone
-from ...eventlog.errors import AppendUnsure, Conflict, LogUnavailable, RunConflict, RunPurged
+from ...eventlog.errors import Conflict, LogUnavailable, RunConflict, RunPurged
 from ...eventlog.events import KeyRecorded, StoredEvent, Submitted, Unknown
 from ...eventlog.names import check_name, key_subject, new_run_id, run_subject, shard_in, shard_of
 from ...eventlog.offload import restore, spill
 from ...eventlog.ports import Log, Subject
 from ...eventlog.sealing.log import check_not_sealed_since
-from .journal import DECISIONS_MAX
 from .lanes import purged
-from .outages import STALE_READ_S
+from .outages import Decisions, try_append
 from .register import read_register, register_write
 
 
@@ -73,9 +72,7 @@ def key_of(submitted: Submitted, run: str, shards: int, *, chosen: bool) -> str:
 async def take_key(log: Log, key: str, run: Subject, submitted: Submitted) -> RunPlace:
     """Return the place of the run that owns the key: this run, if the key was free. Raises `RunConflict`, `RunGone`."""
     subject = key_subject(key, log.events.shards)
-    for attempt in range(DECISIONS_MAX):
-        if attempt > 1:  # a read may be stale: give the replica time to catch up
-            await log.clock.sleep(STALE_READ_S)
+    async for _ in Decisions(log.clock):
         head, events = await read_register(log, subject)
         if (record := _record_in(events)) is not None:
             what = f"{key.partition(':')[2]!r} belongs to run {record.run}"
@@ -186,14 +183,13 @@ def refuse_other(agent: str, input_digest: str, given: Submitted, run_id: str, w
 
 async def settle_key(log: Log, subject: Subject, run: str) -> None:
     """Record that the run of a key is stored, if it is the key's run; so the last commit has no submission."""
-    for _ in range(DECISIONS_MAX):
+    async for _ in Decisions(log.clock):
         head, events = await read_register(log, subject)
         record = _record_in(events)
         if record is None or record.run != run or record.stored:
             return
         stored = msgspec.structs.replace(record, submission=None, stored=True)
-        with contextlib.suppress(Conflict, AppendUnsure):
-            await log.events.append(register_write(log, subject, head, stored))
+        await try_append(log, register_write(log, subject, head, stored))
     raise LogUnavailable(f"the key of run {run} cannot be recorded; try again")
 
 

@@ -1,4 +1,4 @@
-"""Retries of reads and writes through an outage of the log, and bounds for replicas that lag a moment."""
+"""Retries: through an outage of the log, after a conflict, and while a replica lags a moment."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
 from ...eventlog.clock import Clock
-from ...eventlog.errors import LogUnavailable
-from ...eventlog.ports import Log, Selector
+from ...eventlog.errors import AppendUnsure, Conflict, LogUnavailable
+from ...eventlog.ports import Log, Selector, Write
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -15,6 +15,41 @@ OUTAGE_POLL_S = 0.25
 STALE_READ_S = 0.1
 REFUSALS_MAX = 50
 """The most stale reads in a row: a replica may lag a moment after a conflict, but not five seconds."""
+DECISIONS_MAX = 64
+"""The most attempts at a change before its caller is told that other writers were first each time."""
+FRESH_CONFLICTS = 3
+"""After so many conflicts in a row, the reads between them are taken for stale."""
+
+
+class Decisions:
+    """The attempts at one change: in each, load, decide and append, and leave the loop once it is stored (W1, W2).
+
+    Yields the number of attempts before, and ends after `DECISIONS_MAX`: raise `LogUnavailable` then. Pauses between
+    attempts after some, to let a replica catch up.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._begun = clock, 0
+
+    def __aiter__(self) -> Decisions:
+        return self
+
+    async def __anext__(self) -> int:
+        before, self._begun = self._begun, self._begun + 1
+        if before == DECISIONS_MAX:
+            raise StopAsyncIteration
+        if before > FRESH_CONFLICTS:
+            await self._clock.sleep(STALE_READ_S)
+        return before
+
+
+async def try_append(log: Log, *writes: Write) -> bool:
+    """Append the writes; false after a conflict, or if it is unknown whether they are stored: read and decide again."""
+    try:
+        await log.events.append(*writes)
+    except (Conflict, AppendUnsure):
+        return False
+    return True
 
 
 async def through_outages(

@@ -14,16 +14,15 @@ from typing import NamedTuple
 import msgspec
 
 from ...eventlog.commits import ORIGIN, Chain, Head, head_of
-from ...eventlog.errors import AppendUnsure, ConfigError, Conflict, LogUnavailable
+from ...eventlog.errors import ConfigError, LogUnavailable
 from ...eventlog.events import AccessGranted, AccessWithdrawn, Role, StoredEvent
 from ...eventlog.names import access_subject, check_name
 from ...eventlog.ports import Log, Stored
-from ..journal.outages import is_last
+from ..journal.outages import Decisions, is_last, try_append
 from ..journal.register import register_write
 
 PREFIX = "fl_"
 EXPIRY_S = 90 * 86400.0
-CONFLICTS_MAX = 64
 
 
 class Granted(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +70,7 @@ class AccessTokens:
             by=by,
             expires_at=None if expires_s is None else now + expires_s,
         )
-        for _ in range(CONFLICTS_MAX):
+        async for _ in Decisions(self._log.clock):
             head, found = await self._read()
             if name in found and found[name].sha256 == digest:  # an append without an answer was ours
                 return Issued(token, found[name])
@@ -85,7 +84,7 @@ class AccessTokens:
 
     async def revoke(self, name: str, *, by: str = "") -> bool:
         """Withdraw the token of a holder; false if there is none, which is only said of the last state."""
-        for _ in range(CONFLICTS_MAX):
+        async for _ in Decisions(self._log.clock):
             head, found = await self._read()
             if name not in found:
                 if not await is_last(self._log, self._subject, head.position):
@@ -113,11 +112,7 @@ class AccessTokens:
         return head, found
 
     async def _append(self, head: Head, event: StoredEvent) -> bool:
-        try:
-            await self._log.events.append(register_write(self._log, self._subject, head, event))
-        except (Conflict, AppendUnsure):
-            return False
-        return True
+        return await try_append(self._log, register_write(self._log, self._subject, head, event))
 
 
 def _fold(chain: Chain, found: dict[str, Granted], stored: Stored) -> Head:

@@ -11,16 +11,16 @@ from collections.abc import Callable
 import msgspec
 
 from ...eventlog.commits import Head
-from ...eventlog.errors import ApprovalError, Conflict, LogUnavailable
+from ...eventlog.errors import ApprovalError, LogUnavailable
 from ...eventlog.events import ApprovedCall, PolicyUpdated
 from ...eventlog.names import digest_of, policy_subject
 from ...eventlog.ports import Log
 from ...projections.call_texts import recording_key
+from ..journal.outages import Decisions, is_last, try_append
 from ..journal.register import read_register, register_write
 
 BYTES_MAX = 64 * 1024
 """All of them together are part of each run that may need an approval."""
-CONFLICTS_MAX = 64
 
 
 class ApprovedCalls:
@@ -70,18 +70,16 @@ class ApprovedCalls:
         return found
 
     async def _change(self, change: Callable[[list[ApprovedCall]], list[ApprovedCall] | None]) -> None:
-        for _ in range(CONFLICTS_MAX):
+        async for _ in Decisions(self._log.clock):
             head, calls = await self._read()
             after = change(calls)
             if after is None:
-                return
-            try:
-                await self._log.events.append(
-                    register_write(self._log, self._subject, head, PolicyUpdated(approved=after))
-                )
-            except Conflict:
+                if await is_last(self._log, self._subject, head.position):
+                    return
                 continue
-            return
+            write = register_write(self._log, self._subject, head, PolicyUpdated(approved=after))
+            if await try_append(self._log, write):
+                return
         raise LogUnavailable("the approved calls change too quickly; try again")
 
     async def _read(self) -> tuple[Head, list[ApprovedCall]]:

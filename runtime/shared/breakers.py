@@ -21,11 +21,11 @@ from ...eventlog.events import BreakerUpdated
 from ...eventlog.names import breaker_subject
 from ...eventlog.ports import Log
 from ..core.rules import BreakerRules
+from ..journal.outages import Decisions
 from ..journal.register import read_register, register_write
 
 logger = logging.getLogger("foldlog.breakers")
 
-CONFLICTS_MAX = 64
 """The most attempts at one change; each failed attempt means that another process changed the breaker first."""
 
 Change = Callable[[BreakerUpdated, float], BreakerUpdated | None]
@@ -103,7 +103,7 @@ class Breaker:
     async def admit(self) -> Refused | None:
         """Return null if the call may be made. When an open breaker's time is over, it admits one call as a probe."""
         try:
-            for _ in range(CONFLICTS_MAX):
+            async for _ in Decisions(self._log.clock):
                 head, self._known = await self._read()
                 now = self._log.clock.now()
                 if (refused := refusal(self._known, now)) is not None:
@@ -131,7 +131,7 @@ class Breaker:
 
     async def _change(self, change: Change) -> None:
         try:
-            for _ in range(CONFLICTS_MAX):
+            async for _ in Decisions(self._log.clock):
                 head, before = await self._read()
                 after = change(before, self._log.clock.now())
                 if after is None or await self._store(head, after):

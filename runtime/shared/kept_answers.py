@@ -9,13 +9,13 @@ its answer is no longer kept.
 from __future__ import annotations
 
 from ...eventlog.commits import ORIGIN, Commit, Head, decode, digest_of_bytes
-from ...eventlog.errors import AppendUnsure, Conflict, LogUnavailable
+from ...eventlog.errors import LogUnavailable
 from ...eventlog.events import AnswerKept
 from ...eventlog.names import answer_subject
 from ...eventlog.ports import Log
+from ..journal.outages import Decisions, try_append
 from ..journal.register import register_write
 
-CONFLICTS_MAX = 16
 KEPT_S = 86_400.0
 """The time for which an answer is kept, in seconds."""
 
@@ -34,15 +34,12 @@ class KeptAnswers:
         """Keep the answer to a request; return the first one."""
         event = AnswerKept(request=request, status=status, body=body)
         subject = answer_subject(actor, key, self._log.events.shards)
-        for _ in range(CONFLICTS_MAX):
+        async for _ in Decisions(self._log.clock):
             head, found = await self._read(actor, key)
             if found is not None:
                 return found
-            try:
-                await self._log.events.append(register_write(self._log, subject, head, event))
-            except (Conflict, AppendUnsure):
-                continue
-            return event
+            if await try_append(self._log, register_write(self._log, subject, head, event)):
+                return event
         raise LogUnavailable("the record of an idempotency key changes too quickly; try again")
 
     async def sweep(self) -> int:

@@ -14,15 +14,14 @@ from typing import Literal
 import msgspec
 
 from ...eventlog.commits import Chain, Head, gone, tombstone_in
-from ...eventlog.errors import AppendUnsure, Conflict, LogUnavailable
+from ...eventlog.errors import LogUnavailable
 from ...eventlog.events import OnceUpdated, StoredEvent, ToolResult, ToolStarted, Unknown, is_terminal
 from ...eventlog.names import once_subject, run_subject
 from ...eventlog.ports import Log, Subject
 from ...projections.content_files import files_in
 from ..journal.journal import restored
+from ..journal.outages import Decisions, try_append
 from ..journal.register import read_register, register_write
-
-CONFLICTS_MAX = 64
 
 
 class OnceCall(msgspec.Struct, frozen=True):
@@ -64,7 +63,7 @@ async def take_once(log: Log, wanted: OnceCall) -> Twin | None:
     Raises `RunGone` for an owner whose run was erased, `LogUnavailable`.
     """
     subject = once_subject(wanted.scope, wanted.key, log.events.shards)
-    for _ in range(CONFLICTS_MAX):
+    async for _ in Decisions(log.clock):
         head, record = await _read(log, subject)
         if record is not None:
             if (record.run, record.call) == (wanted.run.id, wanted.call):
@@ -89,14 +88,14 @@ async def take_once(log: Log, wanted: OnceCall) -> Twin | None:
 async def note_over(log: Log, done: OnceCall) -> None:
     """Note that the owner has its outcome, for readers of the register. Nothing depends on it."""
     subject = once_subject(done.scope, done.key, log.events.shards)
-    with contextlib.suppress(Conflict, AppendUnsure, LogUnavailable):
+    with contextlib.suppress(LogUnavailable):
         head, record = await _read(log, subject)
         if record is not None and (record.run, record.call, record.state) == (
             done.run.id,
             done.call,
             "running",
         ):
-            await log.events.append(register_write(log, subject, head, _record(done, "over")))
+            await _store(log, subject, head, _record(done, "over"))
 
 
 def _record(call: OnceCall, state: Literal["running", "over"]) -> OnceUpdated:
@@ -131,10 +130,7 @@ async def _read(log: Log, subject: Subject) -> tuple[Head, OnceUpdated | None]:
 
 async def _store(log: Log, subject: Subject, head: Head, event: OnceUpdated) -> bool:
     """Store the record; false if the register moved, or that is not known: it is read again, and may be ours."""
-    with contextlib.suppress(Conflict, AppendUnsure):
-        await log.events.append(register_write(log, subject, head, event))
-        return True
-    return False
+    return await try_append(log, register_write(log, subject, head, event))
 
 
 async def _owner(log: Log, run: Subject, call: str) -> _Owner:

@@ -5,7 +5,6 @@ A plan is a register whose last commit is the whole plan, and whose commits are 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
@@ -13,9 +12,7 @@ import msgspec
 
 from ...eventlog.commits import Chain, Head, decode
 from ...eventlog.errors import (
-    AppendUnsure,
     ConfigError,
-    Conflict,
     LogUnavailable,
     PlanChanged,
     PlanNotFound,
@@ -25,8 +22,7 @@ from ...eventlog.names import check_name, plan_subject
 from ...eventlog.ports import Log, Subject
 from ...eventlog.sealing.log import SealedFamily
 from ..core.submission import actor_of, check_text
-from ..journal.journal import DECISIONS_MAX
-from ..journal.outages import REFUSALS_MAX, is_last, through_outages
+from ..journal.outages import REFUSALS_MAX, Decisions, is_last, through_outages, try_append
 from ..journal.register import register_write
 from ..ports.tools import ToolFailed
 
@@ -220,7 +216,7 @@ class StandingPlans:
         A call that changed the plan already finds itself among the versions, at the position that it read (W63).
         """
         subject = self._subject(name)
-        for _ in range(DECISIONS_MAX):
+        async for _ in Decisions(self._log.clock):
             head, known = await self._read(name)
             last = known[-1] if known else None
             mine = call is not None and any((each.run, each.call) == call for each, _ in known)
@@ -229,9 +225,8 @@ class StandingPlans:
                 return _version(*last)
             if event is None:
                 raise self._missing(name)
-            with contextlib.suppress(Conflict, AppendUnsure):
-                write = register_write(self._log, subject, head, event)
-                await self._log.events.append(write)
+            write = register_write(self._log, subject, head, event)
+            if await try_append(self._log, write):
                 return _version(event, decode(write.data).at)
         raise LogUnavailable(f"the plan {name!r} cannot be changed: other writers were first each time")
 

@@ -28,9 +28,9 @@ from ...eventlog.ports import CommitWrite, Log, Subject
 from ...projections.history import History, PastTurn, TurnState, fold_turn
 from ...projections.run_state import RunState
 from ..core.submission import check_text, lane_of
-from ..journal.journal import DECISIONS_MAX, restored
+from ..journal.journal import restored
 from ..journal.lanes import drop_purged_head, lane_commits, purged, read_lane
-from ..journal.outages import REFUSALS_MAX, STALE_READ_S
+from ..journal.outages import REFUSALS_MAX, STALE_READ_S, Decisions, try_append
 from ..journal.register import register_write
 
 logger = logging.getLogger("foldlog.sessions")
@@ -101,9 +101,9 @@ async def drop_last_turns(
     check_text("a session", session)
     key, append = lane_of(session, lane_name), log.clock.new_id()
     subject = lane_subject(key, log.events.shards)
-    for attempt in range(DECISIONS_MAX if turns else 0):
-        if attempt:
-            await log.clock.sleep(STALE_READ_S)
+    if not turns:
+        return 0
+    async for _ in Decisions(log.clock):
         lane = await _read_lane(log, subject)
         if append in lane.drops:
             return lane.drops[append]
@@ -116,14 +116,9 @@ async def drop_last_turns(
         if not last:
             return 0
         event = LaneUpdated(queue=[], dropped=[turn.run for turn in last], **actor.fields)
-        with contextlib.suppress(Conflict, AppendUnsure):
-            await log.events.append(lane.write(log, event, append))
+        if await try_append(log, lane.write(log, event, append)):
             return len(last)
-    if turns:
-        raise LogUnavailable(
-            f"the session {session!r} changes faster than its turns can be dropped; try again"
-        )
-    return 0
+    raise LogUnavailable(f"the session {session!r} changes faster than its turns can be dropped; try again")
 
 
 async def _check_free(log: Log, session: str, run: Subject) -> None:
@@ -137,16 +132,14 @@ async def _check_free(log: Log, session: str, run: Subject) -> None:
 async def restore_turns(log: Log, lane: str, runs: Sequence[str]) -> None:
     """Add runs that ended elsewhere to the end of a session's history, in this order."""
     subject = lane_subject(lane, log.events.shards)
-    for _ in range(DECISIONS_MAX):
+    async for _ in Decisions(log.clock):
         known = await _read_lane(log, subject)
         new = [run for run in runs if run not in known.entered or run in known.purged]
         if not new:
             return
         event = LaneUpdated(queue=known.entries, imported=new)
-        with contextlib.suppress(Conflict, AppendUnsure):
-            await log.events.append(known.write(log, event, log.clock.new_id()))
+        if await try_append(log, known.write(log, event, log.clock.new_id())):
             return
-        await log.clock.sleep(STALE_READ_S)
     raise LogUnavailable(f"the lane {lane!r} changes faster than runs can be put into it; try again")
 
 

@@ -24,7 +24,7 @@ import asyncio
 from typing import Any, Literal, Protocol
 
 from ...eventlog.commits import Head
-from ...eventlog.errors import AppendUnsure, Conflict, LogCorrupted, LogUnavailable
+from ...eventlog.errors import LogCorrupted, LogUnavailable
 from ...eventlog.events import SlotHolder, SlotsUpdated, SlotWaiter
 from ...eventlog.names import run_subject, slots_subject
 from ...eventlog.ports import Log, Timer, Wakeup
@@ -34,14 +34,11 @@ from ..core.commands import Claim, PreparationFailed, Release
 from ..core.decide import take
 from ..core.turn import Turn
 from ..journal.journal import Journal, following
-from ..journal.outages import REFUSALS_MAX, STALE_READ_S
+from ..journal.outages import REFUSALS_MAX, STALE_READ_S, Decisions, try_append
 from ..journal.register import read_register, register_write
 from ..journal.timers import wakeup_for
 from .deadlocks import Search, calls_that_need
 
-CONFLICTS_MAX = 64
-"""The most attempts at one change; each failed attempt means that another process changed the slots first."""
-FRESH_CONFLICTS = 3
 LOOK_AFTER_LEASES = 3
 """The time between two checks by a run in line, in leases."""
 CYCLE_LEASES = 2
@@ -149,8 +146,8 @@ class Slots:
         """Take a slot, or a place in line, for a run without an owner. `seen`: the revision that a read must show."""
         who = self._entry()
         async with self._lock:
-            for conflicts in range(CONFLICTS_MAX):
-                head, now = await self._read(conflicts)
+            async for _ in Decisions(self._log.clock):
+                head, now = await self._read()
                 self._position = head.position
                 if head.rev < seen:
                     return "stale"
@@ -175,8 +172,8 @@ class Slots:
     async def leave(self) -> None:
         """Leave slot and line to others, unless another worker took the slot too: the run waits for other slots."""
         async with self._lock:
-            for conflicts in range(CONFLICTS_MAX):
-                head, now = await self._read(conflicts)
+            async for _ in Decisions(self._log.clock):
+                head, now = await self._read()
                 after = left(now, self._entry())
                 if after == now:
                     return
@@ -334,8 +331,8 @@ class Slots:
 
     async def _without(self, who: SlotEntry, revision: int) -> None:
         async with self._lock:
-            for conflicts in range(CONFLICTS_MAX):
-                head, now = await self._read(conflicts)
+            async for _ in Decisions(self._log.clock):
+                head, now = await self._read()
                 after = without(now, who, revision)
                 if await self._store(head, after):  # even if nothing changes: the read may have been stale
                     break
@@ -366,10 +363,8 @@ class Slots:
             self._seen = news[0].result().position
         return bool(done)
 
-    async def _read(self, conflicts: int = 0) -> tuple[Head, SlotsUpdated]:
+    async def _read(self) -> tuple[Head, SlotsUpdated]:
         """Return the slots, from a read that is not older than what the log has already reported."""
-        if conflicts > FRESH_CONFLICTS:  # a read may be stale: give the replica time to catch up
-            await self._log.clock.sleep(STALE_READ_S)
         for _ in range(REFUSALS_MAX):
             head, now = await read_slots(self._log, self._name)
             if head.position >= self._seen:
@@ -380,11 +375,7 @@ class Slots:
         )
 
     async def _store(self, head: Head, event: SlotsUpdated) -> bool:
-        try:
-            await self._log.events.append(register_write(self._log, self._subject, head, event))
-        except (Conflict, AppendUnsure):  # stored or not: the next read decides
-            return False
-        return True
+        return await try_append(self._log, register_write(self._log, self._subject, head, event))
 
     def _too_fast(self) -> LogUnavailable:
         return LogUnavailable(f"the slots {self._name!r} change faster than they can be read; try again")

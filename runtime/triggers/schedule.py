@@ -123,7 +123,7 @@ def checked(schedule: Schedule) -> Schedule:
 
 
 def check_priority(given: Priority | int, where: str) -> None:
-    """Raise `ConfigError`, with the place, for what is no priority."""
+    """Raise `ConfigError`, with the place, for what is not a priority."""
     try:
         priority_of(given)
     except ConfigError as error:

@@ -14,8 +14,7 @@ from ...eventlog.events import Occurrence, ScheduleCounts, ScheduleUpdated
 from ...eventlog.names import check_name, schedule_subject
 from ...eventlog.ports import Log, Subject
 from ..core.submission import check_text
-from ..journal.journal import DECISIONS_MAX
-from ..journal.outages import STALE_READ_S
+from ..journal.outages import Decisions
 from ..ports.suggestions import nearest
 from . import judging
 from .register import read_schedule, read_schedules, store_schedule
@@ -143,9 +142,7 @@ class Schedules:
         """
         check_text("the name of the actor", by)
         subject, clock = self._subject(name), self._log.clock
-        for attempt in range(DECISIONS_MAX):
-            if attempt > 1:  # a read may be stale: give the replica time to catch up
-                await clock.sleep(STALE_READ_S)
+        async for _ in Decisions(clock):
             head, before = await read_schedule(self._log, subject)
             try:
                 after, found = decide(before, clock.now()), before

@@ -42,5 +42,5 @@ def test_a_limit_that_is_none_is_refused_before_anything_is_driven(project: Proj
     config.write_text('[limits]\n"provider" = 2\n')
     done = project.run("run", "project_agents:helper", "x", FOLDLOG_CONFIG=str(config))
     assert done.code == 2
-    assert "'provider' is no limit" in done.error
+    assert "'provider' is not a limit" in done.error
     assert project.run("runs", "list", "--json").document == []

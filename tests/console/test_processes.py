@@ -33,7 +33,7 @@ def stored(site: Site, run_id: str, event_type: str) -> list[Any]:
 
 
 class Sent:
-    """A request on its way, from a thread; that its server dies is no matter to it."""
+    """A request on its way, from a thread; that its server dies does not matter to it."""
 
     def __init__(self, address: str, path: str, body: Any, key: str) -> None:
         self._url, self._body, self._key = f"{address}/api/v1{path}", body, key

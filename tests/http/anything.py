@@ -112,7 +112,7 @@ def wrong(wish: Wish, reply: Reply) -> str:
     if reply.status < 400 or wish.method == "HEAD":
         return ""
     if "json" not in reply.headers.get("content-type", ""):
-        return f"a refusal that is no JSON: {reply.status} {reply.headers} {reply.body[:300]!r}"
+        return f"a refusal that is not JSON: {reply.status} {reply.headers} {reply.body[:300]!r}"
     try:
         document = json.loads(reply.body)
     except ValueError:

@@ -48,7 +48,7 @@ class Viewer:
         self.frames: Any = None
 
     async def next(self) -> Got:
-        """Return the next frame that is no comment."""
+        """Return the next frame that is not a comment."""
         if self.frames is None:
             streams = self._served.door.streams
             self.frames = streams.frames(await streams.prepared(wanted_topics(self.topics, self._last)))

@@ -222,7 +222,7 @@ async def test_a_backup_is_not_restored_over_anything(
         assert (await log.audit()).losses == ()
 
 
-async def test_a_restore_that_fails_leaves_nothing_and_one_that_was_killed_is_begun_anew(
+async def test_a_restore_that_fails_leaves_nothing_and_one_that_was_killed_is_begun_again(
     server: EphemeralServer, backup: tuple[Path, Manifest]
 ) -> None:
     class Killed(Exception):

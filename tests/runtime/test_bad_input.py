@@ -83,7 +83,7 @@ WAITS: dict[str, tuple[Wait, str]] = {
         lambda run: run.wait_for("a", schema={"description": TOO_LARGE}),
         "at most 262,144 bytes",
     ),
-    "a question that is no text": (lambda run: run.ask(7), "a question must be text, not 7"),
+    "a question that is not text": (lambda run: run.ask(7), "a question must be text, not 7"),
     "a form that is a list": (lambda run: run.ask("x", {"type": "array"}), "a JSON Schema of an object"),
     "a memo without a function": (lambda run: run.memo("a", 3), "memo 'a' takes a function"),
     **{

@@ -232,11 +232,14 @@ async def test_no_more_calls_of_a_tool_run_at_once_than_its_limit(place: Place, 
     [
         (
             {"model:openai": 2},
-            '\'model:openai\' is no limit; write "tool:NAME", "mcp:SERVER", "provider:NAME", "lane:NAME" or namespace',
+            (
+                "'model:openai' is not a limit; "
+                'write "tool:NAME", "mcp:SERVER", "provider:NAME", "lane:NAME" or namespace'
+            ),
         ),
-        ({"namespace:x": 2}, "'namespace:x' is no limit"),
+        ({"namespace:x": 2}, "'namespace:x' is not a limit"),
         ({"namespace": 1.5}, "the limit of 'namespace' must be 1 to 10,000, not 1.5"),
-        ({"tool:": 2}, "'tool:' is no limit"),
+        ({"tool:": 2}, "'tool:' is not a limit"),
         ({"tool:x": 0}, "the limit of 'tool:x' must be 1 to 10,000, not 0"),
         ({"tool:x": True}, "the limit of 'tool:x' must be 1 to 10,000, not True"),
     ],

@@ -189,7 +189,7 @@ async def test_a_report_that_json_cannot_hold_fails_the_call_and_stores_nothing(
 ) -> None:
     @tool(effect="pure", on_timeout="partial")
     async def search(context: ToolContext) -> None:
-        """Report what is no JSON."""
+        """Report what is not JSON."""
         context.partial(object())
 
     result, shown, _ = await result_of(cheap, Agent("a", model=script(*TURNS), tools=[search]))

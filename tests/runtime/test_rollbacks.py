@@ -254,7 +254,7 @@ async def test_a_driver_that_vanishes_between_two_compensations_makes_none_of_th
 async def test_a_preflight_judges_an_open_rollback_and_an_open_table_as_a_worker_does(
     cheap: Place, script: Any
 ) -> None:
-    """The rollback has the name of the agent, and the table is no agent of the registry: each has stored its steps."""
+    """The rollback has the name of the agent, and no agent of the registry is the table: each has stored its steps."""
     agent = clerk(script)
     steps = [{"id": "paid", "tool": "pay", "arguments": {"invoice": "a"}, "approval": "required"}]
     settle = WorkflowTable.from_config(
