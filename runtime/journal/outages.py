@@ -17,7 +17,7 @@ REFUSALS_MAX = 50
 """The most stale reads in a row: a replica may lag a moment after a conflict, but not five seconds."""
 DECISIONS_MAX = 64
 """The most attempts at a change before its caller is told that other writers were first each time."""
-FRESH_CONFLICTS = 3
+FRESH_CONFLICTS = 1
 """After so many conflicts in a row, the reads between them are taken for stale."""
 
 
@@ -28,8 +28,9 @@ class Decisions:
     attempts after some, to let a replica catch up.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock, self._begun = clock, 0
+    def __init__(self, clock: Clock, fresh: int = FRESH_CONFLICTS) -> None:
+        """`fresh`: the conflicts without a pause; more where many processes write at once, and reads are mostly fresh."""
+        self._clock, self._fresh, self._begun = clock, fresh, 0
 
     def __aiter__(self) -> Decisions:
         return self
@@ -38,7 +39,7 @@ class Decisions:
         before, self._begun = self._begun, self._begun + 1
         if before == DECISIONS_MAX:
             raise StopAsyncIteration
-        if before > FRESH_CONFLICTS:
+        if before > self._fresh:
             await self._clock.sleep(STALE_READ_S)
         return before
 

@@ -39,6 +39,7 @@ from ..journal.register import read_register, register_write
 from ..journal.timers import wakeup_for
 from .deadlocks import Search, calls_that_need
 
+FRESH_CONFLICTS = 3
 LOOK_AFTER_LEASES = 3
 """The time between two checks by a run in line, in leases."""
 CYCLE_LEASES = 2
@@ -146,7 +147,7 @@ class Slots:
         """Take a slot, or a place in line, for a run without an owner. `seen`: the revision that a read must show."""
         who = self._entry()
         async with self._lock:
-            async for _ in Decisions(self._log.clock):
+            async for _ in Decisions(self._log.clock, FRESH_CONFLICTS):
                 head, now = await self._read()
                 self._position = head.position
                 if head.rev < seen:
@@ -172,7 +173,7 @@ class Slots:
     async def leave(self) -> None:
         """Leave slot and line to others, unless another worker took the slot too: the run waits for other slots."""
         async with self._lock:
-            async for _ in Decisions(self._log.clock):
+            async for _ in Decisions(self._log.clock, FRESH_CONFLICTS):
                 head, now = await self._read()
                 after = left(now, self._entry())
                 if after == now:
@@ -331,7 +332,7 @@ class Slots:
 
     async def _without(self, who: SlotEntry, revision: int) -> None:
         async with self._lock:
-            async for _ in Decisions(self._log.clock):
+            async for _ in Decisions(self._log.clock, FRESH_CONFLICTS):
                 head, now = await self._read()
                 after = without(now, who, revision)
                 if await self._store(head, after):  # even if nothing changes: the read may have been stale
