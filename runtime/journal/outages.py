@@ -29,7 +29,7 @@ class Decisions:
     """
 
     def __init__(self, clock: Clock, fresh: int = FRESH_CONFLICTS) -> None:
-        """`fresh`: the conflicts without a pause; more where many processes write at once, and reads are mostly fresh."""
+        """`fresh`: the conflicts without a pause; more of them where many processes write at once."""
         self._clock, self._fresh, self._begun = clock, fresh, 0
 
     def __aiter__(self) -> Decisions:
