@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Any, NoReturn, cast, get_args
 from urllib.parse import urlsplit
 
@@ -95,6 +97,18 @@ def merged(taken: AgentFields, fields: AgentFields) -> AgentFields:
     if both[0] is not None and both[1] is not None:
         whole["settings"] = {**as_table(both[0]), **as_table(both[1])}
     return cast("AgentFields", whole)
+
+
+@contextmanager
+def known_version(distribution: str, known: str) -> Iterator[None]:
+    """Raise `ConfigError` if an agent of this distribution is not made as the known versions make it."""
+    try:
+        yield
+    except (AttributeError, ImportError) as error:
+        raise ConfigError(
+            f"agents of {distribution} {version(distribution)} cannot be taken over ({error}); "
+            f"known versions are {known}"
+        ) from error
 
 
 def openai_servers() -> tuple[str, str]:

@@ -11,7 +11,7 @@ from ...runtime.agents.agent import Agent, AgentFields
 from ...runtime.agents.swarm import Swarm
 from ...runtime.ports.runnable import DepsT
 from ...runtime.ports.tools import Tool
-from .foreign_tool import Reading, merged, plain_name
+from .foreign_tool import Reading, known_version, merged, plain_name
 from .openai_requests import model_of, native_tool, settings_of
 from .openai_tools import approved, is_function, runner
 
@@ -49,7 +49,8 @@ def from_openai_agents(
     equivalent.
     """
     taking = _Taking(model, effects or {}, fields)
-    taken = taking.taken(agent)
+    with known_version("openai-agents", "0.24 and later"):
+        taken = taking.taken(agent)
     taking.end(plain_name(agent.name))
     return taken
 

@@ -12,7 +12,7 @@ from ...eventlog.events import ToolEffect
 from ...runtime.agents.agent import Agent, AgentFields, OutputT
 from ...runtime.ports.outputs import OutputRefused
 from ...runtime.ports.runnable import DepsT
-from .foreign_tool import ForeignTool, Reading, merged, plain_name
+from .foreign_tool import ForeignTool, Reading, known_version, merged, plain_name
 from .pydantic_ai_requests import bare, models_of, native_tool, settings_of
 from .pydantic_ai_tools import context_of, runner
 
@@ -54,14 +54,21 @@ def from_pydantic_ai(
     says what a second run of a tool would do (`pure`, `idempotent`); a tool that is not named is `unsafe`. Tools get
     `Registry(deps=...)` as `ctx.deps`. Raises `ConfigError` that names the first thing that has no equivalent.
     """
-    reading = Reading(plain_name(name or agent.name or "agent"), effects or {})
+    with known_version("pydantic-ai-slim", "2.68 and later 2.x"):
+        return _taken(agent, name, model, effects or {}, fields)
+
+
+def _taken(
+    agent: Any, name: str | None, model: str | None, effects: Mapping[str, ToolEffect], fields: AgentFields
+) -> Agent[Any, Any]:
+    reading = Reading(plain_name(name or agent.name or "agent"), effects)
     reading.refuse_set(agent, _REFUSED)
     models = [model] if model is not None else models_of(reading, agent.model)
     taken = _fields(reading, agent, models[1:], given_model=model is not None)
     tools = list(_tools(reading, agent))
     reading.end()
     output_type = _output_type(reading, agent.output_type)
-    ours: Agent[OutputT, DepsT] = Agent(
+    ours: Agent[Any, Any] = Agent(
         reading.name,
         model=models[0],
         instructions=_instructions(agent),

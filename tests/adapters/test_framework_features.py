@@ -271,6 +271,14 @@ def test_what_pydantic_ai_has_alone_is_refused_by_name(given: dict[str, Any], to
     assert told in message
 
 
+def test_an_agent_of_an_unknown_version_is_refused_with_the_known_ones(monkeypatch: pytest.MonkeyPatch):
+    agent, other = theirs(), sdk(tools=[weather])
+    del agent._function_toolset
+    assert "known versions are 2.68 and later 2.x" in refusal(lambda: from_pydantic_ai(agent))
+    monkeypatch.delattr("agents.models.default_models.get_default_model")
+    assert "known versions are 0.24 and later" in refusal(lambda: from_openai_agents(other))
+
+
 # --- OpenAI Agents SDK ------------------------------------------------------------------------------------------------
 
 
