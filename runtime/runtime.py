@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, cast, overload
 from typing_extensions import TypeVar
 
 from ..eventlog.clock import SystemClock
+from ..eventlog.commits import gone
 from ..eventlog.errors import (
     ConfigError,
     FoldlogError,
@@ -726,13 +727,17 @@ class Runtime(Generic[DepsT_co]):
 
     async def place(self, run_id: str) -> tuple[Namespace, Subject]:
         """Return where to read the run: here, or from the copy of an archived one. Raises `RunNotFound`, `RunGone`."""
-        from .archived import archived, opened_copy
+        from .archived import opened_copy
+        from .burying.family import tombstone_of
 
         found = await self._subject_of(run_id)
-        subject = found or await self._below_a_tombstone(run_id)
-        tombstone = await archived(self.log, subject) if subject is not None else None
+        run = found or await self._below_a_tombstone(run_id)
+        root = None if run is None else run_subject(run.shard, run.root, run.root)
+        tombstone = await tombstone_of(self.log, root) if root is not None else None
         if tombstone is None:
             return self, found or await self.locate(run_id)
+        if not tombstone.event.url:
+            raise gone(tombstone.recorded.commit, tombstone.event, run_id)
         return await (await opened_copy(self, tombstone, run_id)).place(run_id)
 
     async def _below_a_tombstone(self, run_id: str) -> Subject | None:

@@ -56,7 +56,7 @@ def with_files(text: str, given: Sequence[str]) -> Content:
 
 
 async def files_of_run(runtime: Runtime, run_id: str) -> list[FoundFile]:
-    """Return the files of a run in order of their first appearance, each once."""
+    """Return the files of a run in order of their first appearance, each once. Raises `RunNotFound`, `RunGone`."""
     found: dict[tuple[str | None, str | None], FoundFile] = {}
     async for event in _events(runtime, run_id):
         source = _SOURCES.get(type(event))
@@ -67,9 +67,9 @@ async def files_of_run(runtime: Runtime, run_id: str) -> list[FoundFile]:
 
 async def _events(runtime: Runtime, run_id: str) -> AsyncIterator[Event]:
     """Yield the run's own events, without those of its children."""
-    subject = await runtime.locate(run_id)
-    artifacts = runtime.log.artifacts.of(subject.root)
-    async for stored in runtime.log.events.read(subject):
+    namespace, subject = await runtime.place(run_id)
+    artifacts = namespace.log.artifacts.of(subject.root)
+    async for stored in namespace.log.events.read(subject):
         for event in await restore(decode(stored.data).events, artifacts):
             if not event.agent_path:
                 yield event
@@ -79,7 +79,8 @@ async def written(
     runtime: Runtime, run_id: str, files: Iterable[FoundFile], directory: Path
 ) -> list[FoundFile]:
     """Write the files, under their own names where these are free. Raises `ConfigError`."""
-    artifacts = runtime.log.artifacts.of((await runtime.locate(run_id)).root)
+    namespace, subject = await runtime.place(run_id)
+    artifacts = namespace.log.artifacts.of(subject.root)
     done: list[FoundFile] = []
     taken: set[str] = set()
     for found in files:

@@ -43,6 +43,7 @@ def test_the_runs_of_a_user_are_erased_with_a_receipt(project: Project):
         ("runs", "history"),
         ("runs", "stream"),
         ("runs", "cancel"),
+        ("runs", "files"),
         ("events", "export"),
         ("replay",),
     ):
@@ -118,7 +119,7 @@ def test_an_archived_run_is_shown_replayed_and_written_from_its_copy(project: Pr
     url = f"file://{project.place}/archive"
     assert project.run("runs", "delete", run, "--archive", url).code == 0
     assert project.run("runs", "show", run, "--json").document["timeline"] == shown["timeline"]
-    for command in (("runs", "history"), ("runs", "stream"), ("replay",)):
+    for command in (("runs", "history"), ("runs", "stream"), ("runs", "files"), ("replay",)):
         assert project.run(*command, run).code == 0
     (listed,) = project.run("archive", "list", url, "--json").document
     assert listed["run_id"] == run

@@ -137,6 +137,18 @@ async def test_an_export_is_byte_for_byte_and_another_log_imports_it() -> None:
             assert (await client.post("/import", content=lines.replace(b"17", b"18"))).status_code >= 400
 
 
+async def test_an_erased_run_is_gone_at_every_address_of_it_but_among_its_family() -> None:
+    async with api(MemoryLog()) as served:
+        run_id = await refunded(served.runtime)
+        await served.runtime.delete(run_id)
+        async with served.client("viewer") as client:
+            paths = [route.path for route in ROUTES if route.method == "GET" and "{run}" in route.path]
+            paths = [path.format(run=run_id) for path in paths if path.count("{") == 1]
+            for path in paths:
+                assert (await client.get(path)).status_code == (200 if path.endswith("/tree") else 410), path
+            assert f"/runs/{run_id}/export" in paths
+
+
 def _commits(lines: bytes) -> list[Any]:
     return [{k: v for k, v in json.loads(line).items() if k != "position"} for line in lines.splitlines()]
 
