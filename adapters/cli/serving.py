@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import gc
 import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -168,6 +169,7 @@ async def serve_http(settings: Settings, what: Served, door: Serving) -> int:
     ):
         with interruption() as interrupted:
             async with served(app, door.host, door.port, door.grace_s) as address:
+                gc.freeze()  # what is there now stays: no collection holds up streams to look at it
                 say(f"serving {names} at {address}{door.base_path}")
                 if api is not None:
                     api.doctor = functools.partial(_findings, settings)

@@ -49,10 +49,18 @@ async def load_trace(log: Log, run: str | Subject) -> Trace:
     Raises `RunNotFound` for a run that the namespace does not have, `LogCorrupted` for a damaged log.
     """
     subject = run if isinstance(run, Subject) else await find_run(log, run)
-    trace = trace_of([stored async for stored in log.events.read(family_of(subject))])
-    return msgspec.structs.replace(
-        trace, events=tuple(await restore(trace.events, log.artifacts.of(subject.root)))
-    )
+    return await restored(trace_of(await read_family(log, subject)), log)
+
+
+async def read_family(log: Log, subject: Subject) -> list[Stored]:
+    """Return the commits of a run's family as they are stored so far."""
+    return [stored async for stored in log.events.read(family_of(subject))]
+
+
+async def restored(trace: Trace, log: Log) -> Trace:
+    """Return a trace with its offloaded and sealed values. Raises `LogCorrupted`, `KeyMissing`, `KeyErased`."""
+    events = await restore(trace.events, log.artifacts.of(trace.root))
+    return msgspec.structs.replace(trace, events=tuple(events))
 
 
 async def find_run(log: Log, run: str) -> Subject:

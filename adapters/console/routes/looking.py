@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from ....eventlog.events import ModelFailed, PlannerReplied, SummaryMade, ToolResult, Usage
+from ....eventlog.events import Event, ModelFailed, PlannerReplied, SummaryMade, ToolResult, Usage
 from ....projections.content_files import files_in
 from ....projections.timeline.bars import Bar
 from ....projections.timeline.fold import TimelineFold, below
@@ -22,12 +23,14 @@ from ..timeline import TimelineRow, shown
 from .runs import revision_of
 
 if TYPE_CHECKING:
+    from ....eventlog.ports import Log, Subject
     from ....replay import Point, Trace
 
 T = TypeVar("T")
 LEVELS: dict[Level, int] = {"key": 0, "normal": 1, "engine": 2}
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _TWO = asyncio.Semaphore(2)
+SWITCH_S = 0.0005
 
 
 class TimelineQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,16 +125,26 @@ async def show_timeline(call: Call[TimelineQuery, Nothing]) -> Timeline:
 
 async def trace_of_run(call: Call[Any, Any]) -> tuple[Trace, str]:
     """Return the trace of the family of the run in the path, and the run. Raises `RunNotFound`, `LogCorrupted`."""
-    from ....replay import load_trace
-
     run = call.path("run")
-    namespace, _subject = await call.runtime.place(run)
-    return await load_trace(namespace.log, run), run
+    namespace, subject = await call.runtime.place(run)
+    return await load_apart(namespace.log, subject), run
+
+
+async def load_apart(log: Log, subject: Subject) -> Trace:
+    """Return what `load_trace` does; the commits are verified and decoded apart."""
+    from ....replay.traces.trace import read_family, restored, trace_of
+
+    stored = await read_family(log, subject)
+    return await restored(await apart(lambda: trace_of(stored)), log)
 
 
 async def apart(work: Callable[[], T]) -> T:
-    """Return what takes long to compute, in a thread, two at a time."""
+    """Return what takes long to compute, in a thread, two at a time.
+
+    Meanwhile the threads take turns often, so that streams go on: each turn of another thread is a wait of theirs.
+    """
     async with _TWO:
+        sys.setswitchinterval(SWITCH_S)
         return await asyncio.to_thread(work)
 
 
@@ -193,6 +206,10 @@ async def list_messages(call: Call[Nothing, Nothing]) -> Messages:
 async def list_evidence(call: Call[Nothing, Nothing]) -> list[CallEvidence]:
     """List the artifacts and postconditions of each call, in the order of the results."""
     trace, run = await trace_of_run(call)
+    return await apart(lambda: _evidence(run, trace.events))
+
+
+def _evidence(run: str, events: Iterable[Event]) -> list[CallEvidence]:
     return [
         CallEvidence(
             run_id=event.run_id,
@@ -205,7 +222,7 @@ async def list_evidence(call: Call[Nothing, Nothing]) -> list[CallEvidence]:
             postcondition=_listed(event.metadata.get("postcondition")),
             files=[msgspec.to_builtins(file) for file in files_in(event)],
         )
-        for event in below(run, trace.events)
+        for event in below(run, events)
         if isinstance(event, ToolResult)
     ]
 
@@ -217,8 +234,12 @@ def _listed(value: Any) -> list[Any]:
 async def list_costs(call: Call[Nothing, Nothing]) -> Costs:
     """List the usage of each model call of a run and of all runs below it."""
     trace, run = await trace_of_run(call)
+    return Costs(await apart(lambda: _costs(run, trace.events)))
+
+
+def _costs(run: str, events: Iterable[Event]) -> list[CostRow]:
     rows: list[CostRow] = []
-    for event in below(run, trace.events):
+    for event in below(run, events):
         if not isinstance(event, Usage | ModelFailed | PlannerReplied | SummaryMade) or event.usage is None:
             continue
         rows.append(
@@ -234,7 +255,7 @@ async def list_costs(call: Call[Nothing, Nothing]) -> Costs:
                 cost_usd=event.cost_usd,
             )
         )
-    return Costs(rows)
+    return rows
 
 
 async def export_run(call: Call[ExportQuery, Nothing]) -> Response:

@@ -14,7 +14,7 @@ from ....runtime.triggers.schedule import Schedule
 from ....runtime.triggers.schedules import ScheduleRow
 from ...http.answers import Refused
 from ..routing import Call, Nothing, Route
-from .looking import apart
+from .looking import apart, load_apart
 
 if TYPE_CHECKING:
     from ....replay import Diff, Trace
@@ -170,13 +170,13 @@ async def _compared(call: Call[Nothing, Compare]) -> tuple[Diff, tuple[str, str]
 
 
 async def _trace(call: Call[Any, Any], run: str, text: str) -> Trace:
-    from ....replay import load_trace, read_archive
+    from ....replay import read_archive
 
     if bool(run) == bool(text):
         raise Refused(422, "give a run or a file for each side")
     if run:
-        namespace, _ = await call.runtime.place(run)
-        return await load_trace(namespace.log, run)
+        namespace, subject = await call.runtime.place(run)
+        return await load_apart(namespace.log, subject)
     traces = await apart(lambda: read_archive(text.encode()).traces)
     if len(traces) != 1:
         raise Refused(422, f"a file to compare holds one family, not {len(traces)}")
