@@ -66,7 +66,7 @@ from .inputs import (
     without_cancels,
 )
 from .live import as_stored
-from .scripts import Script, ScriptFiles, ScriptLike, StageModel, read_script
+from .scripts import Script, ScriptFiles, ScriptLike, StageModel, check_plans, read_script
 from .stage import Case, ForkOf, Played, hands_to_workers, play
 
 ExecutorLike = str | ExecutorFactory
@@ -264,11 +264,14 @@ def staged(
     with tempfile.TemporaryDirectory(prefix="foldlog-parity-") as directory:
         files = ScriptFiles(script, runnable.name, Path(directory))
         files.check()
+        if log is None:
+            check_plans(script, runnable)
         yield Case(
             agent=runnable,
             input=input,
             registry=lambda called: CountedRegistry(runnable, registry, StageModel(files, called)),
             log=log if log is not None else MemoryLog(),
+            plans=script.plans,
             **fields,
         )
 

@@ -6,12 +6,13 @@
      "summaries": [{"text": "They want to know the answer."}],
      "agents": {"researcher": [...]},
      "scenes": [{"input": "Measure the pier", "turns": [...]}],
-     "inputs": [{"type": "message", "step": 2, "content": "hurry"}]}
+     "inputs": [{"type": "message", "step": 2, "content": "hurry"}],
+     "plans": {"move": ["Pack.", {"text": "Drive.", "status": "in_progress"}]}}
 
 `turns` are the replies to the checked agent's steps, `planner` and `summaries` those to its other model calls. `agents`
 has the turns of its child agents by name; a swarm or a loop needs nothing else. `scenes` apply to runs whose input
 contains a text: useful for sub-agents, which have the name of their parent. `input` is the run's input, and `inputs`
-are those of `foldlog.replay.parity.inputs`.
+are those of `foldlog.replay.parity.inputs`. `plans` are the standing plans as each run finds them, by their names.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from typing import Any
 import msgspec
 
 from ...eventlog.errors import ConfigError
+from ...eventlog.events import PlanStep
 from ...eventlog.files import read_bounded
+from ...runtime import Agent
 from ...runtime.agents.registry import Registry
 from ...runtime.ports.models import (
     Delta,
@@ -35,6 +38,8 @@ from ...runtime.ports.models import (
     ModelSettings,
     NativeTool,
 )
+from ...runtime.ports.runnable import Runnable, all_members
+from ...runtime.shared.plans import steps_of
 from .inputs import Inputs, parse_inputs
 
 Turn = Mapping[str, Any]
@@ -42,7 +47,7 @@ ScriptLike = Sequence[Turn] | Mapping[str, Any] | str | Path
 """Turns, an object with `turns`, or the path of a JSON file with such an object."""
 
 _PHASES = ("planner", "summaries")
-_KEYS = frozenset({"input", "turns", "agents", "scenes", "inputs", *_PHASES})
+_KEYS = frozenset({"input", "turns", "agents", "scenes", "inputs", "plans", *_PHASES})
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +60,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     scenes: tuple[Mapping[str, Any], ...] = ()
     input: str | None = None
     inputs: Inputs = ()
+    plans: Mapping[str, Sequence[PlanStep]] = {}
     source: str = "script"
 
     @property
@@ -100,6 +106,9 @@ def _from_object(data: Any, where: str) -> Script:
     scenes = data.get("scenes", [])
     if not isinstance(scenes, list) or not all(isinstance(scene, Mapping) for scene in scenes):
         raise ConfigError(f"{where}: scenes must be a list of objects with input and turns")
+    plans = data.get("plans", {})
+    if not isinstance(plans, Mapping):
+        raise ConfigError(f"{where}: plans must be an object of lists of steps by the plan's name")
     return Script(
         turns=tuple(data.get("turns", ())),
         scenes=tuple(scenes),
@@ -107,8 +116,27 @@ def _from_object(data: Any, where: str) -> Script:
         agents={name: tuple(turns) for name, turns in agents.items()},
         input=asked,
         inputs=parse_inputs(data.get("inputs", []), where),
+        plans={name: _steps(steps, f"{where}: plan {name!r}") for name, steps in plans.items()},
         source=where,
     )
+
+
+def _steps(given: Any, where: str) -> Sequence[PlanStep]:
+    try:
+        return steps_of(given)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def check_plans(script: Script, agent: Runnable[Any]) -> None:
+    """Raise `ConfigError` for an agent that follows a standing plan which the script does not have."""
+    for member in all_members(agent):
+        name = member.config.standing_plan if isinstance(member, Agent) else None
+        if name and name not in script.plans:
+            raise ConfigError(
+                f"agent {member.name!r} follows the standing plan {name!r}: "
+                f'give its steps in {script.source}, as "plans": {{"{name}": [...]}}'
+            )
 
 
 @functools.cache

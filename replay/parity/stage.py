@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
 
 from ...eventlog.commits import Chain, as_read
 from ...eventlog.errors import ApprovalError, ConfigError, Conflict, LogUnavailable, RunFinished
-from ...eventlog.events import OBSERVABLE, ApprovalRequested, Event, ForkTools, Status, WaitStarted
+from ...eventlog.events import OBSERVABLE, ApprovalRequested, Event, ForkTools, PlanStep, Status, WaitStarted
 from ...eventlog.faults import Crash, Fault, FaultyLog, LateAppend, Outage, StaleRead
 from ...eventlog.offload import outline_of
 from ...eventlog.ports import Family, Lease, Log, Subject, WakeWrite
@@ -91,6 +91,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     policy: dict[str, Any] | None = None
     """The policy of the namespace, as stored; null for that of the project's configuration."""
+    plans: Mapping[str, Sequence[PlanStep]] = {}
+    """The standing plans as the run finds them, by their names."""
     fork: ForkOf | None = None
     rollback: str | None = None
     """A run in the log that is over and is rolled back, instead of starting a new one."""
@@ -161,6 +163,8 @@ class _Stage:
             )
             await stack.enter_async_context(self._log.leases.presence(host.presence()))
             stack.push_async_callback(executor.aclose)
+            for plan, steps in self._case.plans.items():
+                await self._runtime.plans.save(plan, steps)
             await self._submit(executor)
             reader = await stack.enter_async_context(self._reading(patient=not faults))
             serving = [] if workers is None else [await stack.enter_async_context(workers.serving())]

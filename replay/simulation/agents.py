@@ -16,7 +16,7 @@ from ...runtime import Agent, Registry
 from ...runtime.ports.runnable import Runnable, all_members
 from ..parity.casts import CountedRegistry
 from ..parity.inputs import Answer, FamilyPlaces, Input, Message, Pause
-from ..parity.scripts import Script, ScriptFiles, ScriptLike, StageModel, read_script
+from ..parity.scripts import Script, ScriptFiles, ScriptLike, StageModel, check_plans, read_script
 from ..traces.trace import trace_of
 from .scenarios import Scenario
 from .world import Decision, Job, World
@@ -53,6 +53,7 @@ def agent_scenario(
             raise ConfigError(
                 f"agent {member.name!r} has tool servers, which need real time: simulate it without them"
             )
+    check_plans(read, agent)
     for item in read.inputs:
         _check(item, read.source)
     written, text = _Script(agent, read), asked
@@ -66,6 +67,7 @@ def agent_scenario(
 
         world.make_registry = lambda: CountedRegistry(agent, registry, StageModel(written.files, called))
         world.decide = people.decide
+        world.plans = read.plans
         return [Job(agent, text)]
 
     return {agent.name: Scenario(agent.name, stage, told_apart=False)}

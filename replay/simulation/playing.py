@@ -14,6 +14,7 @@ import msgspec
 from ...eventlog.errors import ConfigError, FoldlogError
 from ...eventlog.faults import Crash
 from ...eventlog.ports import Wakeup
+from ...runtime.shared.plans import StandingPlans
 from ..canonical.canonical import Canonical, canonical
 from ..ordering.comparison import compare, is_prefix
 from ..traces.trace import trace_of
@@ -83,6 +84,12 @@ def forms(world: World) -> dict[str, Canonical]:
     return found
 
 
+async def write_plans(world: World) -> None:
+    """Write the standing plans of a scenario, before anything can fail."""
+    for name, steps in world.plans.items():
+        await StandingPlans(world.log).save(name, steps)
+
+
 def undisturbed(scenario: Scenario, seed: int = 0) -> dict[str, Canonical]:
     """Return the canonical forms of the scenario, as it is drawn from a seed, on the local executor without faults.
 
@@ -92,6 +99,7 @@ def undisturbed(scenario: Scenario, seed: int = 0) -> dict[str, Canonical]:
     async def play() -> dict[str, Canonical]:
         world = World(seed=seed)
         jobs = scenario.stage(world)
+        await write_plans(world)
         world.process("answering").spawn(world.answer_approvals())
         await submit(world.process("local"), jobs, "local")
         await world.settle()
@@ -171,6 +179,7 @@ class _Game:
         world.attend = lambda person: self._attend(person, schedule.staff[0].released_every_s)
         jobs = self._scenario.stage(world)
         self._talks = any("session" in job.options for job in jobs)
+        await write_plans(world)
         world.process("answering").spawn(world.answer_approvals())
         for number in range(len(schedule.staff)):
             self._worker(f"w{number}", number)

@@ -26,6 +26,7 @@ reason, `docs/maintainers/contract.md` the R rules.
 - W33: code without a step that the log has goes no further.
 - W42: what a run did is compensated once, the last first, in one rollback at a time.
 - W43: of all calls with one key, one starts.
+- W63: a call changes a standing plan once.
 - REQUEST: a model's requests follow from the log.
 - STATE: the folded state agrees with the log.
 - LEFTOVER: every wake-up is acknowledged.
@@ -56,6 +57,7 @@ from ...eventlog.events import (
     MessageQueued,
     ModelRequested,
     Parked,
+    PlanUpdated,
     Prepared,
     Released,
     Restored,
@@ -142,6 +144,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
             found += _house(run, runs, world)
             found += _throng(runs)
     found += _families(runs)
+    found += _plans(world)
     found += _model_calls(world)
     found += _starts(world)
     found += _verified(world)
@@ -274,6 +277,19 @@ def _families(runs: dict[str, _Run]) -> Iterator[str]:
             yield f"P7 {name} outlives its parent {run.parent}"
         if run.parent is not None and "family" in run.cancels - runs[run.parent].cancels:
             yield f"P8 half a family: {name} is cancelled, its parent {run.parent} is not"
+
+
+def _plans(world: World) -> Iterator[str]:
+    made = Counter(
+        (event.name, event.run, event.call)
+        for stored, commit in world.commits()
+        if stored.subject.kind == "plan"
+        for event in commit.events
+        if isinstance(event, PlanUpdated) and event.call
+    )
+    for (plan, run, call), times in made.items():
+        if times > 1:
+            yield f"W63 call {call} of {run} changed the plan {plan} {times} times"
 
 
 def _model_calls(world: World) -> Iterator[str]:

@@ -28,6 +28,7 @@ from ...runtime.agents.loop_config import Stop
 from ...runtime.agents.swarm import Swarm
 from ...runtime.journal.open_family import BATCH_RUNS_MAX
 from ...runtime.ports.conditions import installed as conditions_are_installed
+from ...runtime.shared.plans import steps_of
 from .burying import erase
 from .cast import (
     Call,
@@ -454,6 +455,27 @@ def planned(world: World) -> list[Job]:
     replies = calls(("look", {"at": "a"})), says("done")
     agent = an_agent(world, "planned", *replies, planning_enabled=True, planning_model=planner)
     return [Job(agent, "question")]
+
+
+@scenario
+def followed(world: World) -> list[Job]:
+    """A standing plan that a run and its child follow one after the other: they read it, and change its steps."""
+    world.plans = {"move": steps_of(["Pack.", "Drive."])}
+    child = (
+        calls(
+            ("update_plan_step", {"step": "1", "status": "completed", "note": "in boxes"}), ("read_plan", {})
+        ),
+        says("packed", fails=1),
+    )
+    an_agent(world, "packer", *child, standing_plan="move")
+    replies = (
+        calls(("update_plan_step", {"step": "1", "status": "in_progress"}), ("look", {"at": "a"})),
+        calls(("delegate", {"to": "packer"})),
+        calls(("update_plan_step", {"step": "3", "status": "completed"}), ("send", {"to": "a"})),
+        calls(("update_plan_step", {"step": "2", "status": "completed"})),
+        says("moved"),
+    )
+    return [Job(an_agent(world, "followed", *replies, standing_plan="move"), "question")]
 
 
 @scenario

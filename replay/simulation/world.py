@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import msgspec
@@ -20,6 +21,7 @@ from ...eventlog.events import (
     ApprovalResolved,
     Claimed,
     Event,
+    PlanStep,
     SignalReceived,
     SlotsUpdated,
     Status,
@@ -135,6 +137,9 @@ class _AllSnapshots(MemorySnapshots):
 
 class World:
     """Everything that outlives a process."""
+
+    plans: Mapping[str, Sequence[PlanStep]] = MappingProxyType({})
+    """The standing plans that people have written before anything runs."""
 
     def __init__(
         self, *, ack_wait_s: float = LEASE_S, snapshot_events: int = SNAPSHOT_EVENTS, seed: int = 0

@@ -98,7 +98,7 @@ class StandingPlans:
         actor = actor_of(by)
 
         def decide(before: PlanUpdated | None) -> PlanUpdated | None:
-            found = _steps(steps, before.steps if before is not None else ())
+            found = steps_of(steps, before.steps if before is not None else ())
             if before and not before.removed and (before.goal, before.steps) == (goal, found):
                 return None
             _expect(name, before, version)
@@ -314,11 +314,7 @@ def plan_text(plan: PlanVersion) -> str:
 
 def _told(plan: PlanVersion) -> dict[str, Any]:
     steps: list[dict[str, Any]] = msgspec.to_builtins(plan.steps)
-    return {
-        "version": plan.version,
-        "status": plan.status,
-        "steps": [{"status": "pending", **each} for each in steps],
-    }
+    return {"status": plan.status, "steps": [{"status": "pending", **each} for each in steps]}
 
 
 def _version(event: PlanUpdated, at: float) -> PlanVersion:
@@ -343,8 +339,8 @@ def _version(event: PlanUpdated, at: float) -> PlanVersion:
     )
 
 
-def _steps(given: object, before: Sequence[PlanStep]) -> list[PlanStep]:
-    """Return the steps with their ids. Raises `ConfigError`."""
+def steps_of(given: object, before: Sequence[PlanStep] = ()) -> list[PlanStep]:
+    """Return given steps with their ids, as the plan has them after these steps. Raises `ConfigError`."""
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ConfigError("the steps of a plan must be a list")
     if not 0 < len(given) <= STEPS_MAX:

@@ -35,6 +35,7 @@ from foldlog.runtime import (
     CAPABILITIES,
     Agent,
     Registry,
+    Runtime,
     ToolContext,
     ToolFailed,
     WorkflowRun,
@@ -88,6 +89,45 @@ async def test_every_kind_of_input_reaches_both_executors_at_its_place() -> None
     assert report.equal, report.render()
     assert sorted(map(repr, report.inputs)) == sorted(map(repr, INPUTS))
     assert inputs_of(report.traces["durable"]) == inputs_of(report.traces["local"])
+
+
+FOLLOWING: dict[str, Any] = {
+    "turns": [
+        calls(
+            call("read_plan"), call("update_plan_step", "c2", step="1", status="completed", note="in boxes")
+        ),
+        calls(call("update_plan_step", "c3", step="2", status="in_progress")),
+        says("on the road"),
+    ],
+    "plans": {"move": ["Pack.", "Drive."]},
+}
+
+
+async def test_both_executors_follow_a_standing_plan_from_the_same_beginning() -> None:
+    """Also after a crash in between, each call has changed it once (W63)."""
+    agent, log = Agent("mover", standing_plan="move"), MemoryLog()
+    report = await check_parity(agent, "question", script=FOLLOWING, faults="crash@12", log=log)
+    assert report.equal, report.render()
+    assert report.fired
+    for trace in report.traces.values():
+        results = [event.result for event in trace.events if isinstance(event, ToolResult)]
+        assert [[step["status"] for step in result["steps"]] for result in results] == [
+            ["pending", "pending"],
+            ["completed", "pending"],
+            ["completed", "in_progress"],
+        ]
+    async with Runtime.open(log=log) as runtime:
+        made = [(each.run, each.call) for each in await runtime.plans.versions("move") if each.call]
+    assert len(made) == len(set(made)) == 4
+
+
+async def test_an_agent_whose_standing_plan_is_not_in_the_script_is_refused_by_its_name() -> None:
+    agent = Agent("mover", standing_plan="move")
+    with pytest.raises(ConfigError, match=r"agent 'mover' follows the standing plan 'move': give its steps"):
+        await check_parity(agent, "question", script=[says("done")])
+    wrong = {"turns": [says("done")], "plans": {"move": [{"text": ""}]}}
+    with pytest.raises(ConfigError, match="script: plan 'move': step 1 has no text"):
+        await check_parity(agent, "question", script=wrong)
 
 
 async def test_the_inputs_can_be_taken_from_a_trace() -> None:

@@ -332,6 +332,15 @@ def test_an_agent_with_tool_servers_is_refused() -> None:
         simulate(agent, "question", script=[{"text": "done"}])
 
 
+def test_an_agent_that_follows_a_standing_plan_is_simulated_with_the_plan_of_its_script() -> None:
+    update = {"id": "1", "name": "update_plan_step", "arguments": {"step": "1", "status": "completed"}}
+    turns, agent = [{"tool_calls": [update]}, {"text": "done"}], Agent("mover", standing_plan="move")
+    with pytest.raises(ConfigError, match="follows the standing plan 'move'"):
+        simulate(agent, "question", script=turns)
+    report = simulate(agent, "question", script={"turns": turns, "plans": {"move": ["Pack."]}}, schedules=30)
+    assert report.ok, report.render()
+
+
 def test_a_script_without_a_question_is_refused() -> None:
     with pytest.raises(ConfigError, match="no other one is given"):
         simulate(AGENT, script=[{"text": "done"}])

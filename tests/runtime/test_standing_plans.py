@@ -62,7 +62,7 @@ async def test_a_run_is_shown_its_plan_and_updates_it(place: Place, script: Scri
         {"id": "1", "text": "Build it", "status": "completed", "note": "built"},
         {"id": "ship", "text": "Ship it", "status": "pending", "note": "after noon"},
     ]
-    assert results["a"].result == results["d"].result == {"version": 2, "status": "in_progress", "steps": now}
+    assert results["a"].result == results["d"].result == {"status": "in_progress", "steps": now}
     assert results["b"].error == "plan 'release' has no step 'shp'; it has 1, ship"
     assert "pending, in_progress, completed" in (results["c"].error or "")
     first, second = await written(place.log)
