@@ -62,17 +62,30 @@ def test_what_names_a_run_and_says_how_it_stands_is_whole_at_every_width(width: 
     assert CHILD not in text
 
 
-def test_ids_give_way_before_columns_and_columns_in_their_order() -> None:
-    heads = {width: lines_at(width)[0].split() for width in (160, 100, 84, 75)}
-    assert ROOT in "".join(lines_at(160))
-    assert ROOT not in "".join(lines_at(100))
+def test_columns_give_way_in_their_order_before_ids_do() -> None:
+    heads = {width: lines_at(width)[0].split() for width in (160, 120, 104, 80)}
     everything = ["run", "agent", "status", "executor", "submitted", "tokens"]
     assert heads[160][:6] == everything
-    assert heads[100][:6] == everything
-    assert heads[84][:5] == ["run", "agent", "status", "submitted", "tokens"]
-    assert heads[75][:4] == ["run", "agent", "status", "submitted"]
-    assert "a-rather-long-name-of-an-agent" in "".join(lines_at(80))
-    assert "a-rather" in "".join(lines_at(60))
+    assert heads[120][:6] == everything
+    assert heads[104][:5] == ["run", "agent", "status", "submitted", "tokens"]
+    assert heads[80][:4] == ["run", "agent", "status", "submitted"]
+    for width in heads:
+        assert ROOT in "".join(lines_at(width))
+        assert "a-rather" in "".join(lines_at(width))
+    assert ROOT not in "".join(lines_at(60))
+    assert "…opetg" in "".join(lines_at(60))
+
+
+def test_what_fits_in_no_way_goes_below_its_row_with_its_name() -> None:
+    columns = Column("name"), Column("owner"), Column("at"), Column("why", below=True)
+    rows = [("n" * 30, "o" * 30, TIME, "because"), ("short", "", TIME, "")]
+    lines = [line.plain for line in laid_out(columns, rows, 64)]
+    assert lines[0].split() == ["name", "owner"]
+    assert lines[1] == f"{'n' * 30}  {'o' * 30}"
+    assert lines[2:4] == [f"    at {TIME}", "    because"]
+    assert lines[4].startswith("short")
+    assert TIME in "".join(lines[4:])
+    assert all(len(line) <= 64 for line in lines)
 
 
 def test_details_are_on_the_line_of_their_row_if_they_fit_else_below_it() -> None:

@@ -140,6 +140,32 @@ def test_what_names_things_and_says_how_they_stand_is_whole_on_a_terminal(
     assert re.search(f"again at {MOMENT}", flat(lines))
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_every_list_fits_the_terminal_with_its_names_states_and_times_whole(
+    project: Project, runs: dict[str, str], width: int
+) -> None:
+    schedule = 'agent = "patient"\nevery = "1d"'
+    (project.place / "wide.toml").write_text(f"[schedules.{'nightly-' * 7}run]\n{schedule}\n")
+    assert project.run("schedules", "apply", "wide.toml").code == 0
+    assert project.run("tokens", "issue", "ada-of-the-night-shift", "--role", "operator").code == 0
+    lane = "customer-of-the-northern-region-17"
+    held = ("run", "wide_agents:patient", "x", "--session", lane, "--timeout", "1")
+    assert project.run(*held).code == 4
+    roots = [row["run_id"] for row in project.run("runs", "list", "--json").document]
+    for command, whole in (
+        (("runs", "list"), roots),
+        (("jobs", "list"), roots),
+        (("jobs", "show", roots[0]), roots[:1]),
+        (("lanes", "list"), [roots[0], lane]),
+        (("schedules", "list"), [f"{'nightly-' * 7}run"]),
+        (("tokens", "list"), ["ada-of-the-night-shift", "operator"]),
+    ):
+        lines = shown(project, width, *command)
+        for each in whole:
+            assert each in flat(lines), command
+    assert len(re.findall(MOMENT, flat(shown(project, width, "jobs", "list")))) >= len(roots)
+
+
 def test_a_pipe_gets_all_of_it_unpadded(project: Project, runs: dict[str, str]) -> None:
     for command in (
         ("runs", "list", "--children"),
@@ -162,7 +188,8 @@ def test_the_live_view_has_all_parts_and_harmless_text(project: Project, runs: d
         assert part in whole.out
     assert "\x1b[2J" not in whole.out
     shown = project.on_terminal("top", "--once", width=80)
-    assert re.search(rf"…\w*{runs['closer paused'][-3:]}\S* +closer +paused", shown)
+    plain = re.sub("\x1b[^m]*m", "", shown)
+    assert re.search(rf"…\w*{runs['closer paused'][-3:]}\S* +closer +paused", plain)
     assert "Waits for people: publish_the_" in " ".join(shown.split())
 
 

@@ -73,9 +73,16 @@ async def _list(settings: Settings, status: str | None, agent: str | None, limit
     elif not jobs:
         screen.say("no jobs")
     else:
-        names = ("job", "agent", "state", "attempts", "submitted", "trigger")
+        columns = (
+            Column("job"),
+            Column("agent", cut=True),
+            Column("state"),
+            Column("attempts", leaves=1),
+            Column("submitted"),
+            Column("trigger", below=True),
+        )
         screen.table(
-            [Column(name) for name in names],
+            columns,
             [
                 [
                     job.job_id,
@@ -116,7 +123,10 @@ async def _show(settings: Settings, name: str, *, json: bool) -> int:
         return OK
     trigger = "" if job.trigger is None else f", started by {one_line(trigger_words(job.trigger))}"
     screen.prose(f"job {job.job_id} of {one_line(job.agent)} is {job.status}{trigger}")
-    columns = [Column(name) for name in ("attempt", "run", "status", "submitted", "why")]
+    columns = [
+        *(Column(name) for name in ("attempt", "run", "status", "submitted")),
+        Column("why", below=True),
+    ]
     screen.table(
         columns,
         [

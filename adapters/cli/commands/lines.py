@@ -71,8 +71,15 @@ async def _list_slots(settings: Settings, *, json: bool) -> int:
                 [*(("holds", h) for h in row.holders), *(("waits", w) for w in row.waiting)]
             )
         ]
-        heads = (Column("slot"), Column("held"), Column("what"), Column("run"), Column("call"))
-        screen.table((*heads, Column("since", leaves=1)), lines)
+        columns = (
+            Column("slot", cut=True, again=True),
+            Column("held"),
+            Column("what"),
+            Column("run"),
+            Column("call", cut=True, leaves=1),
+            Column("since"),
+        )
+        screen.table(columns, lines)
     return OK
 
 
@@ -98,6 +105,13 @@ async def _list_lanes(settings: Settings, *, json: bool) -> int:
             for row in rows
             for place, run in enumerate(row.runs, 1)
         ]
-        heads = (Column("lane"), Column("place"), Column("run"), Column("agent"), Column("status"))
-        screen.table((*heads, Column("since", leaves=1)), lines)
+        columns = (
+            Column("lane", cut=True, again=True),
+            Column("place"),
+            Column("run"),
+            Column("agent", cut=True, leaves=1),
+            Column("status"),
+            Column("since"),
+        )
+        screen.table(columns, lines)
     return OK

@@ -166,13 +166,13 @@ async def _list(settings: Settings, *, json: bool) -> int:
         return OK
     columns = (
         Column("schedule"),
-        Column("agent", cut=True),
-        Column("times", cut=True),
+        Column("agent", cut=True, leaves=1),
+        Column("times", cut=True, leaves=6),
         Column("next"),
-        Column("last"),
-        Column("started"),
-        Column("skipped"),
-        Column("missed"),
+        Column("last", leaves=2),
+        Column("started", leaves=3),
+        Column("skipped", leaves=4),
+        Column("missed", leaves=5),
     )
     screen.table(
         columns,

@@ -322,7 +322,7 @@ def _approvals(seen: Seen) -> _Part:
             row.approval_id,
             row.kind,
             one_line(row.tool_name),
-            Id(row.run_id, seen.ends.get(row.run_id, row.run_id), style=""),
+            Id(row.run_id, seen.ends.get(row.run_id, row.run_id), row.run_id != row.root_id, style=""),
             moment(row.requested_at),
         ]
         for row in seen.approvals[:RUNS_SHOWN]
@@ -344,7 +344,7 @@ def _runs(seen: Seen, *, whole: bool) -> _Part:
     )
     cells: list[list[Cell]] = [
         [
-            Id(row.run_id, seen.ends.get(row.run_id, row.run_id)),
+            Id(row.run_id, seen.ends.get(row.run_id, row.run_id), below=row.run_id != row.root_id),
             one_line(row.agent),
             row.status,
             str(row.steps),

@@ -1,8 +1,9 @@
 """Tables: laid out for the width of a terminal, or as tab-separated lines for a pipe.
 
-A terminal shows ids, revisions, times and states in full. If a table does not fit, ids become a unique end (`Id`), then
-columns that may be cut are cut to their usual width, then columns are dropped in the order of `Column.leaves`, then the
-columns that may be cut share the remaining width. Details are on the line of their row if they fit, else below it.
+A terminal shows ids, revisions, times and states in full. If a table does not fit, columns that may be cut are cut to
+their usual width, then columns are dropped in the order of `Column.leaves`, then the columns that may be cut share the
+remaining width. Only if that is not enough, ids become a unique end (`Id`), and then the last columns go below their
+row, each with its name. Details are on the line of their row if they fit, else below it.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ def laid_out(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: i
     details = [n for n in kept if columns[n].below]
     texts = {n: [_text(row[n]) for row in rows] for n in body}
     widths = _fitted(columns, rows, body, texts, width)
+    moved = [n for n in body if n not in widths and not columns[n].leaves]
     body = [n for n in body if n in widths]
     room = width - sum(widths.values()) - len(GAP) * len(body)
     cut = [
@@ -104,7 +106,15 @@ def laid_out(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: i
         for number in range(len(rows))
     ]
     lines = [
-        _details([*cut[number], *(row[n] for n in details)], room, width - len(_INDENT))
+        _details(
+            [
+                *cut[number],
+                *(f"{columns[n].name} {texts[n][number]}" for n in moved if texts[n][number]),
+                *(row[n] for n in details),
+            ],
+            room,
+            width - len(_INDENT),
+        )
         for number, row in enumerate(rows)
     ]
     beside = any(not below for below, found in lines if found)
@@ -136,7 +146,7 @@ def _fitted(
     texts: dict[int, list[str]],
     width: int,
 ) -> dict[int, int]:
-    """Return the width of each column that is kept; ids in `texts` are shortened if necessary."""
+    """Return the width of each column that is kept in its place; ids in `texts` are shortened if necessary."""
 
     def asked() -> dict[int, int]:
         return {n: max(cell_len(text) for text in [columns[n].name, *texts[n]]) for n in body}
@@ -145,12 +155,19 @@ def _fitted(
         return sum(each + len(GAP) for each in widths) - len(GAP)
 
     wanted = asked()
-    if taken(wanted.values()) > width:
+    kept = [n for n in body if not columns[n].leaves]
+
+    def fit() -> bool:
+        return taken(min(wanted[n], _CUT_MIN) if columns[n].cut else wanted[n] for n in kept) <= width
+
+    if not fit():
         for n in body:
             texts[n][:] = [_short(row[n]) for row in rows]
         wanted = asked()
+    while not fit() and len(kept) > 1:
+        kept.pop()
     usual = {n: min(each, _CUT_USUAL) if columns[n].cut else each for n, each in wanted.items()}
-    chosen = {n: usual[n] for n in body if not columns[n].leaves}
+    chosen = {n: usual[n] for n in kept}
     for n in sorted((n for n in body if columns[n].leaves), key=lambda n: -columns[n].leaves):
         if taken([*chosen.values(), usual[n]]) <= width:
             chosen[n] = usual[n]
