@@ -33,6 +33,7 @@ from ...eventlog.events import (
     ToolAttemptFailed,
     ToolCall,
     ToolResult,
+    WaitStarted,
     is_terminal,
 )
 from ...eventlog.faults import Fault
@@ -499,6 +500,7 @@ class _Call:
                 ToolAttemptFailed()
                 | ApprovalResolved(outcome="retry")
                 | ApprovalRequested(kind="elicitation")
+                | WaitStarted()
             ):
                 self.allowed += 1
             case Claimed():

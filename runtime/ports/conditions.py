@@ -62,10 +62,7 @@ class Condition:
             raise ConfigError(f"{where}: {error}") from None
         for name in self.names:
             if name not in names:
-                raise ConfigError(
-                    f"{where}: {text!r:.100} uses {name!r}{nearest(name, names)}; "
-                    f"known are {', '.join(sorted(names))}"
-                )
+                raise ConfigError(f"{where}: {text!r:.100} uses {name!r}{nearest(name, sorted(names))}")
         for name in self._program.functions():
             if not _OPERATOR.match(name) and name not in _FUNCTIONS:
                 raise ConfigError(

@@ -77,7 +77,7 @@ class Compensation(msgspec.Struct, frozen=True, kw_only=True):
         told = [
             f"Undo {self.call.tool} {shown} by hand.",
             self.note,
-            self.hint,
+            _sentence(self.hint),
             "Approve when it is done by hand.",
         ]
         return " ".join(filter(None, told))
@@ -264,3 +264,8 @@ def table_of(name: str, run: str, steps: Sequence[Compensation]) -> tuple[dict[s
         before = [each.step]
     table = {"kind": "workflow", "name": name, "description": f"Roll back run {run}.", "steps": made}
     return table, values
+
+
+def _sentence(text: str) -> str:
+    """Return a text with the full stop that others leave out."""
+    return f"{text}." if text[-1:].isalnum() else text

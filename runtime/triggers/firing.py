@@ -36,6 +36,9 @@ logger = logging.getLogger("foldlog.schedules")
 Settlement = tuple[Literal["ack", "nak"], float]
 STALE_DELAY_S = 0.1
 EARLY_DELAY_MAX_S = 5.0
+EARLY_WAIT_MAX_S = 1.0
+"""A wake-up that is early by no more than that is waited for: one that is given back finds its worker full of the runs
+that others of the same moment have started."""
 MISSING_ATTEMPTS_MAX = 30
 """A wake-up is dropped if its register has not appeared after so many deliveries: it was purged."""
 START_ATTEMPTS = 6
@@ -65,8 +68,7 @@ class Firing:
         now = self._log.clock.now()
         found = due(schedule, now)
         if not found.start and not found.missed:
-            at = wakes_at(schedule, now)
-            return ("ack", 0.0) if at is None else ("nak", min(EARLY_DELAY_MAX_S, max(0.0, at - now) + 0.01))
+            return await self._early(delivery, wakes_at(schedule, now), now)
         occurrences: list[Occurrence] = []
         last = schedule.last
         for number, wanted in enumerate(found.start):
@@ -89,6 +91,16 @@ class Firing:
         except Conflict:  # it was edited meanwhile, or another worker was first: read it again
             return "nak", 0.0
         return "ack", 0.0
+
+    async def _early(self, delivery: Delivery, at: float | None, now: float) -> Settlement:
+        """Settle a wake-up before whose time nothing is due."""
+        if at is None:
+            return "ack", 0.0
+        early_s = max(0.0, at - now) + 0.01
+        if early_s > EARLY_WAIT_MAX_S:
+            return "nak", min(EARLY_DELAY_MAX_S, early_s)
+        await self._log.clock.sleep(early_s)
+        return await self.judge(delivery)
 
     async def _occur(
         self,

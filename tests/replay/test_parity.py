@@ -18,6 +18,7 @@ from foldlog.eventlog.events import (
     Text,
     TextReset,
     TokenUsage,
+    ToolEffect,
     ToolResult,
     ToolStarted,
     Usage,
@@ -181,8 +182,9 @@ async def test_questions_of_tools_are_answered_alike_and_a_recording_asks_them_a
     assert canonical(again).digest == canonical(report.traces["durable"]).digest
 
 
-async def test_waits_of_tools_end_alike_and_a_recording_waits_again() -> None:
-    @tool(effect="pure")
+@pytest.mark.parametrize("effect", ["pure", "unsafe"])
+async def test_waits_of_tools_end_alike_and_a_recording_waits_again(effect: ToolEffect) -> None:
+    @tool(effect=effect)
     async def chase(ctx: ToolContext) -> list[Any]:
         """Chase."""
         ctx.progress(1)

@@ -19,8 +19,11 @@ from foldlog.eventlog import (
     decode,
 )
 from foldlog.eventlog.names import schedule_subject
+from foldlog.eventlog.ports import Delivery, Wakeup
 from foldlog.runtime import Agent, Registry, Runtime, Schedule, ScheduleRow, Worker
 from foldlog.runtime.driving.host import Host
+from foldlog.runtime.executors.starting import WorkerStarter
+from foldlog.runtime.triggers.firing import EARLY_DELAY_MAX_S, Firing
 
 from tests.runtime.conftest import HeldTool, JumpingClock, Place, call, calls, says
 
@@ -108,6 +111,32 @@ async def test_each_time_starts_one_run_with_its_input(served: Served, clock: Ju
     assert trigger is not None
     assert (trigger.kind, trigger.name, trigger.due_at) == ("cron", "hourly", first + 2 * HOUR)
     assert trigger.fired_at is not None
+
+
+async def test_a_wakeup_that_comes_a_moment_early_is_waited_for_and_not_given_back(
+    clock: JumpingClock, script: Script
+) -> None:
+    """Else its time would start nothing while its worker is full of the runs of other times."""
+    log, registry = MemoryLog(clock=clock), Registry(agents=[an_agent(script)])
+    async with Runtime.open(log=log, registry=registry) as runtime:
+        row = await runtime.schedules.apply(Schedule("hourly", "briefer", every="1h"))
+        assert row.next_at is not None
+        subject = schedule_subject("hourly", log.events.shards)
+        wakeup = Wakeup(
+            shard=subject.shard,
+            agent="briefer",
+            root=subject.id,
+            run=subject.id,
+            kind="schedule",
+            cause=1,
+            ref="hourly",
+        )
+        firing = Firing(log, WorkerStarter(Host(log=log, registry=registry, worker="w")))
+        clock.jump(row.next_at - clock.now() - 60)
+        assert await firing.judge(Delivery(wakeup, "token")) == ("nak", EARLY_DELAY_MAX_S)
+        clock.jump(row.next_at - clock.now() - 0.2)
+        assert await firing.judge(Delivery(wakeup, "token")) == ("ack", 0.0)
+        assert (await runtime.schedules.get("hourly")).counts.started == 1
 
 
 async def test_a_worker_of_either_log_starts_each_time_once(place: Place, script: Script) -> None:

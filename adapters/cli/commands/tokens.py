@@ -99,7 +99,13 @@ async def _list(settings: Settings, *, json: bool) -> int:
     elif not granted:
         screen.say("nobody has a token")
     else:
-        columns = (Column("name"), Column("role"), Column("issued"), Column("by", cut=True), Column("expires"))
+        columns = (
+            Column("name"),
+            Column("role"),
+            Column("issued"),
+            Column("by", cut=True),
+            Column("expires"),
+        )
         screen.table(
             columns,
             [
