@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from ..http.answers import answer_to
+from ..http.answers import Refused, answer_to
 from ..http.bodies import check_json, read_body, replayed
 from ..protocols.door import Door, Origin
 from .server import Call, agent_server
@@ -52,7 +54,29 @@ class _Known:
             return
         scope[_ORIGIN] = origin
         scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=origin.actor, scopes=[]))
-        await self._manager.handle_request(scope, receive, send)
+        await self._manager.handle_request(scope, receive, _told(scope, receive, send))
+
+
+def _told(scope: Scope, receive: Receive, send: Send) -> Send:
+    """Return a `send` that puts a problem document into a refusal without a body, which the SDK's 405 is."""
+    replaced = False
+
+    async def sent(message: Message) -> None:
+        nonlocal replaced
+        if message["type"] == "http.response.start":
+            headers = Headers(raw=message["headers"])
+            if message["status"] >= HTTPStatus.BAD_REQUEST and headers.get("content-length") == "0":
+                replaced = True
+                allowed = headers.get("allow", "")
+                detail = f"this takes only {allowed}" if allowed else HTTPStatus(message["status"]).phrase
+                answer = answer_to(Refused(message["status"], detail))
+                if allowed:
+                    answer.headers["allow"] = allowed
+                await answer(scope, receive, send)
+        if not replaced:
+            await send(message)
+
+    return sent
 
 
 def _origin_of(call: Call) -> Origin:

@@ -197,7 +197,11 @@ async def test_strangers_and_viewers_are_kept_out_of_the_address(local: Counter)
             await http.post("/mcp", content=b" " * (5 << 20), headers={**post, **ours}),
             await http.post("/mcp", content=b"{}", headers={**post, **ours, "Mcp-Session-Id": "x"}),
         ]
+        newest = {**ours, "Accept": "text/event-stream", "Mcp-Protocol-Version": "2099-01-01"}
+        refused = await http.get("/mcp", headers=newest)
     assert [each.status_code for each in got] == [401, 403, 400, 413, 404]
+    assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+    assert refused.json()["detail"] == "this takes only POST"
 
 
 async def test_over_stdio_the_client_starts_the_server(tmp_path: Path) -> None:
