@@ -6,7 +6,8 @@ null value accepts the output, a text refuses it. The step stays open until all 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import msgspec
 
@@ -17,25 +18,41 @@ from ..ports.json_values import WRAPPED
 from .arguments import schema_problem
 from .effects import Evaluate
 
+_FENCE: Final = "```"
+
 
 def output_of(state: RunState) -> str:
     """Return the output that the last answer comes to, if it is the final one.
 
     A provider that wants an object gets the schema of any other output as the one property of an object
-    (`json_schema.as_object`); an answer in that form is taken out of it.
+    (`json_schema.as_object`), and a model that is told the schema in its prompt likes to answer with a Markdown block
+    of JSON. An answer in one of these forms is taken out of it.
     """
     answer = state.model.text if state.step_open else state.output
     text, schema = state.continued + answer, _config(state).get("output_schema")
-    if schema is None or schema_problem(text, schema) is None:
+    if schema is None:
         return text
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return text
-    if not isinstance(value, dict) or set(value) != {WRAPPED}:
-        return text
-    inner = canonical_json(value[WRAPPED]).decode()
-    return inner if schema_problem(inner, schema) is None else text
+    return next((form for form in _forms(text) if schema_problem(form, schema) is None), text)
+
+
+def _forms(text: str) -> Iterator[str]:
+    """Yield what an answer may come to: it itself, and what is in a block or an object around it."""
+    block = _in_block(text)
+    for form in (text,) if block is None else (text, block):
+        yield form
+        try:
+            value = msgspec.json.decode(form)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        if isinstance(value, dict) and set(value) == {WRAPPED}:
+            yield canonical_json(value[WRAPPED]).decode()
+
+
+def _in_block(text: str) -> str | None:
+    """Return what is in a Markdown block that is the whole text; null for any other text."""
+    head, _, rest = text.strip().partition("\n")
+    is_block = head.strip() in {_FENCE, f"{_FENCE}json"} and rest.endswith(_FENCE)
+    return rest.removesuffix(_FENCE).strip() if is_block else None
 
 
 def to_validate(state: RunState) -> Evaluate | None:

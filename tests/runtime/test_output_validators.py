@@ -162,6 +162,32 @@ async def test_an_answer_in_an_object_of_its_own_is_taken_out_of_it(cheap: Place
     assert (await run.state()).output == "[1,2]"
 
 
+@pytest.mark.parametrize(
+    "answer", ["```json\n[1, 2]\n```", " ```\n[1, 2]```\n", '```json\n{"response": [1, 2]}\n```']
+)
+async def test_an_answer_in_a_block_of_markdown_is_taken_out_of_it(
+    cheap: Place, script: Script, answer: str
+) -> None:
+    agent = Agent("counter", model=script(says(answer)), output_type=list[int])
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    result = await run.result(timeout_s=30)
+    assert (result.output, result.steps) == ([1, 2], 1)
+
+
+@pytest.mark.parametrize(
+    "answer", ["Here: ```json\n[1]\n```", '```json\n["a"]\n```', "```json\n[1]\n``` and [2]"]
+)
+async def test_an_answer_with_more_than_a_block_or_a_wrong_one_goes_back_to_the_model(
+    cheap: Place, script: Script, answer: str
+) -> None:
+    agent = Agent("counter", model=script(says(answer), says("[3]")), output_type=list[int])
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    result = await run.result(timeout_s=30)
+    assert (result.output, result.steps) == ([3], 2)
+
+
 async def test_a_process_without_a_validator_does_not_run_the_agent(script: Script) -> None:
     agent = Agent("poet", model=script(says("a")))
 
