@@ -63,10 +63,13 @@ class BarFold:
         self._now: dict[tuple[str, ...], str] = {}
         """The bar of a run's worker, of the run itself, and of each of its calls, as it is now."""
         self._asks: dict[str, str] = {}
+        self._last: dict[str, float] = {}
+        """When each run had its last event."""
 
     def add(self, event: Event) -> list[Bar]:
         """Return the bars that an event begins or changes."""
         changed = self._bars(event)
+        self._last[event.run_id] = event.at
         for bar in changed:
             self.bars[bar.id] = bar
             if bar.end is None:
@@ -81,10 +84,13 @@ class BarFold:
             case Submitted():
                 return self._become(event, ("run", run), "run", "queued", "queued")
             case Claimed():
-                lost = self._end(self._now.pop(("worker", run), ""), at, "lost")
-                begun = self._become(
-                    event, ("worker", run), "worker", event.worker, detail=f"epoch {event.epoch}"
-                )
+                # A lost worker was last seen at the last event; from there to the takeover nobody was there.
+                seen = self._last.get(run, at)
+                lost = self._end(self._now.pop(("worker", run), ""), seen, "lost")
+                detail = f"epoch {event.epoch}"
+                if lost:
+                    detail += f"; {lost[0].name} was lost, this one was there {_gap(at - seen)} later"
+                begun = self._become(event, ("worker", run), "worker", event.worker, detail=detail)
                 waited = self._state_of(run) in {"queued", "parked"}
                 driven = self._become(event, ("run", run), "run", "driven") if waited else []
                 return [*lost, *begun, *driven]
@@ -208,3 +214,7 @@ class BarFold:
         return [
             bar for name in mine for bar in self._end(name, at, "" if name.startswith("worker:") else state)
         ]
+
+
+def _gap(seconds: float) -> str:
+    return f"{1000 * seconds:.0f} ms" if seconds < 1.0 else f"{seconds:.1f} s"

@@ -97,6 +97,47 @@ def test_the_last_events_are_followed_until_somebody_scrolls_up(open_page: Open,
     expect(last).to_have_text(head)
 
 
+def test_a_lost_worker_is_drawn_up_to_its_last_event_with_a_torn_edge(open_page: Open, site: Site) -> None:
+    family = Family("torn", start=time.time() - 100)
+    family.begin()
+    family.claim(1)
+    family.commit(*step_started(1), epoch=1)
+    family.now += 20
+    family.claim(2)
+    family.now += 5
+    family.commit(Status(status="completed"), epoch=2)
+    site.do(site.plant(family))
+    page = open_page(f"runs/{family.root}")
+    expect(page.locator("canvas").first).to_have_attribute("data-bars", re.compile("[5-9]"))
+    told, filled = page.evaluate(SWEPT)
+    (lost,) = [text for text in told if "lost\n" in text]
+    assert lost.startswith("worker-torn-1, lost")
+    (taken,) = [text for text in told if "worker-torn-2" in text]
+    assert "epoch 2; worker-torn-1 was lost, this one was there 21.0 s later" in taken
+    assert len(set(filled)) > 2  # a whole bar ends at the same place in all of its lines
+
+
+SWEPT = """async () => {
+    const canvas = document.querySelector("canvas"), box = canvas.getBoundingClientRect(), ratio = devicePixelRatio;
+    const told = new Set(), y = 41;
+    let end = 0;
+    for (let x = 80; x < box.width; x += 3) {
+        canvas.dispatchEvent(new PointerEvent("pointermove", {clientX: box.left + x, clientY: box.top + y}));
+        await new Promise(requestAnimationFrame);
+        const text = document.querySelector(".tip")?.innerText ?? "";
+        if (text) told.add(text);
+        if (text.includes("lost\\n")) end = x;
+    }
+    const pixels = canvas.getContext("2d"), filled = [];
+    for (let line = y - 6; line < y + 6; line++) {
+        const {data} = pixels.getImageData((end - 9) * ratio, line * ratio, 18 * ratio, 1);
+        filled.push(data.filter((each, n) => n % 4 === 3 && each > 128).length);
+    }
+    return [[...told], filled];
+}"""
+"""Returns what is told of the bars in the first lane, and how wide each line of the lost one is at its end."""
+
+
 def test_what_a_tool_returns_stays_text_wherever_it_is_shown(open_page: Open, site: Site) -> None:
     page = open_page(f"runs/{site.runs['hostile']}?tab=steps")
     shown = page.locator(".call .result")

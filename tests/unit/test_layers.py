@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from pathlib import Path
@@ -300,6 +301,38 @@ def waits_or_stores(_: Path, tree: ast.Module) -> set[str]:
 def test_the_core_neither_waits_nor_stores() -> None:
     assert found_in(waits_or_stores, "runtime/core", read=parsed) == {}
     assert waits_or_stores(Path(), ast.parse("import anyio.abc\nx: Log")) == {"anyio", "Log"}
+
+
+def test_a_worker_that_drives_a_run_loads_nothing_of_the_console() -> None:
+    asked = """
+import asyncio, sys
+from foldlog import Agent, Registry
+from foldlog.eventlog.memory import MemoryLog
+from foldlog.runtime import Runtime, Worker
+from foldlog.runtime.driving.host import Host
+
+async def main():
+    registry, log = Registry(agents=[Agent("clerk", model="scripted:" + sys.argv[1])]), MemoryLog()
+    worker = Worker(Host(log=log, registry=registry, worker="w"))
+    serving = asyncio.create_task(worker.serve())
+    async with Runtime.open(log=log, registry=registry) as runtime:
+        run = await runtime.start(registry.agents["clerk"], "hello", executor="durable")
+        assert (await run.result()).output == "done"
+    worker.stop()
+    await serving
+
+asyncio.run(main())
+print(*sys.modules)
+"""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as script:
+        script.write('{"turns": [{"text": "done"}]}')
+        script.flush()
+        command = [sys.executable, "-c", asked, script.name]
+        loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    servers = {"starlette", "uvicorn", "sse_starlette", "sqlite3", "httpx2", "prometheus_client"}
+    ours = {"foldlog.adapters.console", "foldlog.adapters.http", "foldlog.projections.projector"}
+    assert "foldlog.runtime.executors.worker" in loaded
+    assert loaded & (servers | ours) == set()
 
 
 def test_importing_the_core_loads_only_what_it_decides_about() -> None:

@@ -8,6 +8,7 @@ import pytest
 from foldlog.adapters.cli.output.timeline import timeline
 from foldlog.adapters.console.timeline import TEXT_MAX, shown
 from foldlog.eventlog.events import is_terminal
+from foldlog.projections.timeline.bars import _gap
 from foldlog.projections.timeline.fold import TimelineFold, below
 from foldlog.replay import read_archive
 
@@ -39,14 +40,20 @@ def test_every_bar_of_a_run_that_is_over_has_an_end_and_no_bar_ends_before_it_be
         assert [bar for bar in fold.bars if bar.end is None and bar.run_id in over] == []
 
 
-def test_a_worker_that_was_lost_has_a_bar_of_its_own_and_the_takeover_a_row() -> None:
+def test_a_worker_that_was_lost_has_a_bar_of_its_own_and_the_takeover_a_gap_and_a_row() -> None:
     (trace,) = read_archive((V1 / "takeover.jsonl").read_bytes()).traces.values()
     fold = TimelineFold()
     rows = [fold.add(event)[0] for event in trace.events]
     (lost,) = (bar for bar in fold.bars if bar.lane == "worker" and bar.state == "lost")
     (taken,) = (row for row in rows if row.what == "takeover")
     assert f" from {lost.name} (epoch 2" in taken.detail
-    assert taken.at == lost.end
+    (last,) = (bar for bar in fold.bars if bar.lane == "worker" and bar.start == taken.at)
+    before = [event.at for event in trace.events if (event.revision or 0) < (last.revision or 0)]
+    assert lost.end == before[-1] < taken.at
+    assert (
+        last.detail
+        == f"epoch 2; {lost.name} was lost, this one was there {_gap(taken.at - before[-1])} later"
+    )
 
 
 def test_an_attempt_of_a_call_that_failed_is_a_bar_of_its_own() -> None:
