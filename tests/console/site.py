@@ -132,6 +132,7 @@ class Site:
         self.worker: Worker | None = None
 
     def __enter__(self) -> Self:
+        self._scripts_before = os.environ.get("FOLDLOG_SCRIPT_DIR", "")
         os.environ["FOLDLOG_SCRIPT_DIR"] = str(self.directory)
         for name, script in SCRIPTS.items():
             (self.directory / f"{name}.json").write_text(json.dumps(script))
@@ -145,6 +146,7 @@ class Site:
     def __exit__(self, *_: object) -> None:
         self.loop.call_soon_threadsafe(self._over.set)
         self._thread.join(READY_S)
+        os.environ["FOLDLOG_SCRIPT_DIR"] = self._scripts_before  # of a site that is open around this one
 
     def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop of the server."""
