@@ -220,7 +220,11 @@ export class Timeline {
   row(g, lane, bars, y) {
     const c = /** @type {any} */ (this.colours), right = this.width, tall = ROW - 4;
     let until = -1, merged = 0;
+    /** The bar before, if its worker was lost. @type {Bar|null} */
+    let lost = null;
     for (const bar of bars) {
+      if (lost) this.gap(g, lost, bar, y + tall / 2 + 0.5);
+      lost = bar.state === "lost" ? bar : null;
       const end = bar.end ?? /** @type {number} */ (this.last);
       const a = this.x(bar.start), b = Math.max(this.x(end), a + 1.5);
       if (b < this.gutter || a > right) continue;
@@ -244,6 +248,16 @@ export class Timeline {
       until = b;
       this.hits.push({ x: a, y, w: b - a, bar, merged: 0 });
     }
+  }
+
+  /** How long nobody was there, between a lost worker and the next one.
+   * @param {CanvasRenderingContext2D} g @param {Bar} lost @param {Bar} next @param {number} y */
+  gap(g, lost, next, y) {
+    const a = this.x(lost.end ?? next.start), b = this.x(next.start);
+    const text = [`lost, taken over ${span(next.start - (lost.end ?? next.start))} later`, span(next.start - (lost.end ?? next.start))].find((each) => g.measureText(each).width + 12 < b - a);
+    if (!text) return;
+    g.fillStyle = /** @type {any} */ (this.colours).dim;
+    g.fillText(text, (a + b - g.measureText(text).width) / 2, y);
   }
 
   /** @param {CanvasRenderingContext2D} g @param {string} lane @param {Bar} bar @param {number} a @param {number} b @param {number} y @param {number} tall */
