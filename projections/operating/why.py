@@ -23,6 +23,7 @@ Kind = Literal[
     "budget",
     "shared_budget",
     "restored",
+    "takeover",
     "manual",
     "policy",
     "cancel",
@@ -156,6 +157,9 @@ def _paused(run: Waiter, _board: Board, times: _Times) -> Why | None:
     if waits.paused == "policy":
         error = f" ({waits.model_error})" if waits.model_error else ""
         return Why(kind="policy", sentence=f"All models have failed{error}.", action=resume)
+    if waits.paused == "takeover":
+        sentence = "The code no longer fits what the log has: deploy code that fits, and resume, or cancel."
+        return Why(kind="takeover", sentence=sentence, action=resume)
     if waits.held and (waits.paused == "manual" or waits.parked == "manual"):
         return Why(kind="restored", sentence="Restored from a backup, and held until resumed.", action=resume)
     if waits.paused != "manual":

@@ -157,6 +157,14 @@ async def test_code_that_no_longer_fits_the_log_parks_the_run_and_code_that_fits
     assert state.flow is not None
     assert state.flow.diverged is not None
     assert (state.flow.diverged.place, state.flow.diverged.recorded) == ("first#0", "memo first")
+    why = (await run.pending()).why
+    assert why is not None
+    assert (why.kind, why.sentence.partition(":")[0]) == (
+        "takeover",
+        "The code no longer fits what the log has",
+    )
+    listed = await cheap.runtime.operations.why(await cheap.runtime.list_runs())
+    assert listed[run.run_id] == why
     asked["name"] = "first"
     await run.resume()
     assert (await run.result(timeout_s=30)).output == "done"
