@@ -29,8 +29,6 @@ from .world import Job, World
 
 QUIET_S = 12 * LEASE_S
 """Long enough for all outstanding redeliveries and expiries to be handled, in seconds."""
-SETTLED_AFTER_S = 1200.0
-"""The time, in seconds, after which a run that is not over is lost."""
 RELEASE_AFTER_S = 3.0
 STEPS_MAX = 150_000
 """Twice as many as the longest schedules take; some of `chorus` take more than 60,000."""
@@ -188,7 +186,7 @@ class _Game:
         for number, act in enumerate(schedule.acts):
             world.outside(self._act(number, act))
         await submit(caller, jobs, schedule.executor)
-        await world.settle(SETTLED_AFTER_S)
+        await world.settle(world.settled_after_s)
         await asyncio.sleep(CALM_AFTER_S + QUIET_S)
         return self._judge(caller, jobs)
 

@@ -19,6 +19,7 @@ from ...eventlog.parts import TextPart
 from ...eventlog.ports import CommitWrite, EventLog, Log, RegisterKind, Selector, Stored, Subject, Write
 from ...eventlog.sealing import KeyWrapper, SealedLog
 from ...runtime import EventHook, Registry, RunHandle, Runtime, Worker
+from ...runtime.core.shared_budgets import SharedBudget
 from ...runtime.driving.host import Host
 from ...runtime.ports.files import Content, parts_of
 from ...runtime.ports.runnable import Runnable
@@ -78,6 +79,11 @@ class Surroundings(Protocol):
     @property
     def limits(self) -> dict[str, int]:
         """The limits that all processes obey."""
+        ...
+
+    @property
+    def budgets(self) -> tuple[SharedBudget, ...]:
+        """The budgets of the namespace that all processes obey."""
         ...
 
     @property
@@ -293,6 +299,7 @@ class Process:
             lease_s=LEASE_S,
             snapshot_events=self.world.snapshot_events,
             limits=self.world.limits,
+            budgets=self.world.budgets,
         )
 
     def runtime(self) -> Runtime:

@@ -25,6 +25,7 @@ reason, `docs/maintainers/contract.md` the R rules.
 - W41: each end of a run that a hook is meant for starts one run.
 - W33: code without a step that the log has goes no further.
 - W42: what a run did is compensated once, the last first, in one rollback at a time.
+- W65: what is stored as spent of a total is what all runs under it have used, each reply once.
 - W43: of all calls with one key, one starts.
 - W63: a call changes a standing plan once.
 - REQUEST: a model's requests follow from the log.
@@ -46,6 +47,7 @@ from ...eventlog.events import (
     QUESTION,
     ApprovalRequested,
     ApprovalResolved,
+    BudgetUpdated,
     CancelRequested,
     ChildReturned,
     Claimed,
@@ -53,8 +55,10 @@ from ...eventlog.events import (
     Error,
     HookAdvanced,
     LaneUpdated,
+    LateOutcome,
     MessageInjected,
     MessageQueued,
+    ModelFailed,
     ModelRequested,
     Parked,
     PlanUpdated,
@@ -73,6 +77,7 @@ from ...eventlog.events import (
     ToolCall,
     ToolResult,
     ToolStarted,
+    Usage,
     WaitStarted,
     is_terminal,
 )
@@ -146,6 +151,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
     found += _families(runs)
     found += _plans(world)
     found += _model_calls(world)
+    found += _spending(world)
     found += _starts(world)
     found += _verified(world)
     found += _equipped(world)
@@ -302,6 +308,30 @@ def _model_calls(world: World) -> Iterator[str]:
                 most = world.limits.get(event.name.removeprefix("limit:"), 0)
                 if len(event.holders) > most:
                     yield f"P10 {len(event.holders)} model calls hold the {most} slots {event.name}"
+
+
+def _spending(world: World) -> Iterator[str]:
+    """Check W65 for the totals of users."""
+    users: dict[str, str] = {}
+    used: Counter[str] = Counter()
+    counted: dict[Subject, BudgetUpdated] = {}
+    for stored, commit in world.commits() if world.budgets else ():
+        for event in commit.events:
+            match event:
+                case BudgetUpdated(per="total"):
+                    counted[stored.subject] = event
+                case Submitted(user=str() as user):
+                    users[commit.run] = user
+                case (
+                    Usage() | ModelFailed(usage=TokenUsage()) | LateOutcome(usage=TokenUsage())
+                ) as paid if not paid.agent_path:
+                    used[f"user:{users[commit.run]}"] += (paid.usage or TokenUsage()).total_tokens
+                case _:
+                    pass
+    for owner in sorted({*used, *(each.name for each in counted.values())}):
+        tokens = sum(each.tokens for each in counted.values() if each.name == owner)
+        if tokens != used[owner]:
+            yield f"W65 {owner} has used {used[owner]} tokens, and {tokens} are counted"
 
 
 def _starts(world: World) -> Iterator[str]:

@@ -26,6 +26,7 @@ from ...runtime import EventHook, File, postcondition
 from ...runtime.agents.loop import RalphLoop
 from ...runtime.agents.loop_config import Stop
 from ...runtime.agents.swarm import Swarm
+from ...runtime.core.shared_budgets import check_budgets
 from ...runtime.journal.open_family import BATCH_RUNS_MAX
 from ...runtime.ports.conditions import installed as conditions_are_installed
 from ...runtime.shared.plans import steps_of
@@ -65,6 +66,7 @@ from .cast import (
     wired,
 )
 from .flows import at_once, in_a_table, in_branches, in_races, in_sequence, under_way
+from .loop import EPOCH_S
 from .programs import at_random
 from .restoring import restore
 from .sealing import forget, seal
@@ -697,6 +699,21 @@ def limited(world: World) -> list[Job]:
     )
     mail = [Job(agent, f"mail {n}", {"session": f"s{n}", "lane": "mail"}) for n in range(2)]
     return [*mail, Job(narrow, "first"), Job(narrow, "second")]
+
+
+@scenario(compared=False)
+def budgeted(world: World) -> list[Job]:
+    """Runs of two users, and runs below them, under a total of each and a budget of an hour that some wait for."""
+    world.clock.begins_at = (
+        EPOCH_S - 30.0
+    )  # the next hour begins soon, and the one after it is waited for, too
+    world.settled_after_s = 5400.0
+    each, hourly = {"tokens": 10_000, "per": "total"}, {"tokens": 45, "per": "hour"}
+    world.budgets = check_budgets({"user:*": each, "namespace": hourly}, "budgets")
+    an_agent(world, "inner", says("inner answer"))
+    replies = calls(("look", {"at": "a"})), calls(("delegate", {"to": "inner"})), says("done")
+    agent = an_agent(world, "budgeted", *replies)
+    return [Job(agent, f"question {n}", {"user": ("ada", "bob")[n % 2]}, at_once=n > 0) for n in range(4)]
 
 
 @scenario

@@ -37,6 +37,7 @@ from ...eventlog.ports import Shard, Stored
 from ...eventlog.sealing import KeyWrapper, SealedLog
 from ...projections.messages import Message
 from ...runtime import Agent, EventHook, Registry, Runtime
+from ...runtime.core.shared_budgets import SharedBudget
 from ...runtime.driving.host import Host
 from ...runtime.ports.evidence import Evidence
 from ...runtime.ports.files import Content, File
@@ -140,6 +141,11 @@ class World:
 
     plans: Mapping[str, Sequence[PlanStep]] = MappingProxyType({})
     """The standing plans that people have written before anything runs."""
+
+    settled_after_s = 1200.0
+    """The time, in seconds, after which a run that is not over is lost."""
+    budgets: tuple[SharedBudget, ...] = ()
+    """The budgets of the namespace that all processes obey."""
 
     def __init__(
         self, *, ack_wait_s: float = LEASE_S, snapshot_events: int = SNAPSHOT_EVENTS, seed: int = 0

@@ -111,8 +111,13 @@ class Purse(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The name of its registers: that of the owner and of the period, whatever the amount is."""
-        return f"{self.owner} {self.budget.per} {self.budget.time_zone}"
+        """The name of its registers."""
+        return register_name(self.owner, self.budget.per, self.budget.time_zone)
+
+
+def register_name(owner: str, per: Per, time_zone: str) -> str:
+    """Return the name of the registers of a budget, whatever its amount is."""
+    return f"{owner} {per} {time_zone}"
 
 
 class SpentBudget(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,6 +227,15 @@ def purses_of(budgets: Iterable[SharedBudget], model: str, user: str | None, age
             yield Purse(budget, budget.name)
         elif budget.name == EACH_USER and each and own is not None:
             yield Purse(budget, own)
+
+
+def owners_of(budget: SharedBudget, budgets: Iterable[SharedBudget], known: Iterable[str]) -> Iterator[Purse]:
+    """Yield the purses of a budget; those of each user for the users among the known owners."""
+    if budget.name != EACH_USER:
+        yield Purse(budget, budget.name)
+        return
+    own = {each.name for each in budgets}
+    yield from (Purse(budget, name) for name in known if name.startswith("user:") and name not in own)
 
 
 def is_of_a_model(budget: str) -> bool:

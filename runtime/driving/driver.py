@@ -80,7 +80,7 @@ from .children import ChildRuns
 from .code import Code, callback_of, is_over, make_memo
 from .host import Ending, Host, Posted
 from .late_calls import Late, is_unsettled
-from .model_call import call_model
+from .model_call import call_model, over_budget
 from .model_slots import provider_slot
 from .preparation import Preparation
 from .tool_call import call_tool, refused_call, tool_breaker_of, update_breaker
@@ -536,7 +536,7 @@ class Driver:
             case CallModel():
                 async with provider_slot(self, effect) as taken:
                     if taken and self._ending() is None:  # news since its launch may have made it obsolete
-                        self.post(await call_model(self, effect))
+                        await self._call_model(effect)
             case Prepare():
                 self.post(await self._preparation.prepare(effect))
             case LookUp():
@@ -552,6 +552,13 @@ class Driver:
             case WaitUntil() | AwaitTimer() | Expire():
                 await self._sleep_until(effect.at)
                 self._post_time(effect)
+
+    async def _call_model(self, effect: CallModel) -> None:
+        refused = await over_budget(self, self.spending, effect) if self.spending is not None else None
+        if refused is not None:
+            self.post(refused)
+        elif self._ending() is None:  # the read of the budgets took its time
+            self.post(await call_model(self, effect))
 
     async def _operate(self, effect: RunPlace | MakeMemo) -> None:
         operation = self._code.operation(effect.place)

@@ -127,24 +127,17 @@ class ModelDriver(Outbox, Protocol):
     """The driver of a run that calls a model. `Driver` implements it."""
 
     @property
-    def spending(self) -> Spending | None:
-        """What the run spends of the budgets of the namespace; null if there are none."""
-        ...
-
-    @property
     def broken_off(self) -> dict[Effect, Account | None]:
         """The usage of replies that were cancelled while they arrived."""
         ...
 
 
 async def call_model(driver: ModelDriver, effect: CallModel) -> ModelReplied | ModelCallFailed:
-    """Perform one attempt, unless a budget is used up or a breaker is open. Raises nothing but cancellation."""
+    """Perform one attempt, unless a circuit breaker is open. Raises nothing but cancellation."""
     rules = driver.journal.rules
-    model = driver.state.model.model or rules.model
-    if driver.spending is not None and (over := await _over_budget(driver, driver.spending, effect, model)):
-        return over
     if rules.breaker is None:
         return await _call(driver, effect)
+    model = driver.state.model.model or rules.model
     breaker = Breaker(driver.host.log, provider_breaker(model), rules.breaker)
     refused = await breaker.admit()
     if refused is not None:
@@ -157,10 +150,9 @@ async def call_model(driver: ModelDriver, effect: CallModel) -> ModelReplied | M
     return outcome
 
 
-async def _over_budget(
-    driver: ModelDriver, spending: Spending, effect: CallModel, model: str
-) -> ModelCallFailed | None:
+async def over_budget(driver: Outbox, spending: Spending, effect: CallModel) -> ModelCallFailed | None:
     """Return the failure of a call that no budget is left for, or that a budget of dollars cannot count (W65)."""
+    model = driver.state.model.model or driver.journal.rules.model
     for purse in spending.purses(model):
         if purse.budget.cost_usd is not None and not driver.host.registry.price_known(model):
             told = f"the budget {purse.owner}: {purse.budget.amount} needs the price of {model!r}, which is unknown"

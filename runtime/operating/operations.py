@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import tzinfo
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from ...eventlog.events import BreakerUpdated, SlotsUpdated
 from ...eventlog.ports import Log
+from ...projections.money import usd_text
 from ...projections.operating.board import Before, waiter_of_row
 from ...projections.operating.costs import By, CostSum, sums
 from ...projections.operating.why import Why, why
 from ...projections.run_list import OPEN
+from ..core.shared_budgets import Purse, SharedBudget, Spent, owners_of, sum_of
 from ..journal.lanes import read_lane
+from ..shared.spending import all_spent
 from .rows import (
     AgentRow,
     BreakerRow,
+    BudgetRow,
     Drive,
     Holder,
     LaneRow,
@@ -142,6 +147,17 @@ class Operations:
             if slots.holders or slots.waiting
         ]
 
+    async def budgets(self, budgets: Sequence[SharedBudget]) -> list[BudgetRow]:
+        """Return what is spent of these budgets now, those of each user once for each user who has spent anything."""
+        now, parts = self._log.clock.now(), await all_spent(self._log)
+        return [
+            _budget(purse, sum_of(parts.get(purse.key, ()), purse.budget.period(now)[0]), now)
+            for budget in budgets
+            for purse in owners_of(
+                budget, budgets, sorted({each.name for part in parts.values() for each in part})
+            )
+        ]
+
     async def breakers(self) -> list[BreakerRow]:
         """Return the circuit breakers that have counted failures, by their names."""
         found = await registers(self._log, "breaker", BreakerUpdated)
@@ -186,6 +202,27 @@ class Operations:
         index = await self._index()
         rows = [row for status in OPEN for row in await index.runs(limit=-1, status=status)]
         return sorted(rows, key=lambda row: (row.submitted_at, row.run_id))
+
+
+def _budget(purse: Purse, spent: Spent, now: float) -> BudgetRow:
+    budget = purse.budget
+    began_at, until = budget.period(now)
+    left_usd = None if budget.cost_usd is None else max(Decimal(0), budget.cost_usd - Decimal(spent.cost_usd))
+    return BudgetRow(
+        owner=purse.owner,
+        amount=budget.amount,
+        per=budget.per,
+        time_zone=budget.time_zone,
+        when_spent=budget.when_spent,
+        began_at=began_at,
+        until=until,
+        calls=spent.calls,
+        unpriced=spent.unpriced,
+        tokens=spent.tokens,
+        cost_usd=spent.cost_usd,
+        left_tokens=None if budget.tokens is None else max(0, budget.tokens - spent.tokens),
+        left_usd=None if left_usd is None else usd_text(left_usd),
+    )
 
 
 def _standing(row: RunRow) -> Standing:

@@ -91,6 +91,28 @@ class SlotRow(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[Holder, ...]
 
 
+class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What is spent of a budget of the namespace by its owner, such as `user:ada`, in the period that began then.
+
+    Amounts of dollars are decimals; those that the budget does not limit are null, also in what is left. Of `calls`,
+    `unpriced` have no known cost. `until` (Unix seconds) is null for a total.
+    """
+
+    owner: str
+    amount: str
+    per: str
+    time_zone: str
+    when_spent: str
+    began_at: float
+    until: float | None
+    calls: int
+    unpriced: int
+    tokens: int
+    cost_usd: str
+    left_tokens: int | None
+    left_usd: str | None
+
+
 class BreakerRow(msgspec.Struct, frozen=True, kw_only=True):
     """A circuit breaker that has counted failures. `state` closed, open or half_open; `until` in Unix seconds."""
 

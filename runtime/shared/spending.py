@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from ...eventlog.commits import Commit, Head
+from ...eventlog.commits import Commit, Head, decode
 from ...eventlog.events import BudgetUpdated
 from ...eventlog.names import budget_subject
 from ...eventlog.ports import CommitWrite, Log
@@ -25,6 +25,7 @@ from ..core.shared_budgets import (
     judged,
     paid_in,
     purses_of,
+    register_name,
     sum_of,
 )
 from ..journal.journal import Journal
@@ -109,3 +110,14 @@ async def spent_of(log: Log, purse: Purse, now: float) -> Spent:
     """Return what was spent of a budget in the period that `now` is in. Raises `LogUnavailable`."""
     parts = [await read_spent(log, purse, shard) for shard in range(log.events.shards)]
     return sum_of([part for _head, part in parts], purse.budget.period(now)[0])
+
+
+async def all_spent(log: Log) -> dict[str, list[BudgetUpdated]]:
+    """Return all registers of budgets, those of all shards by their name. Raises `LogUnavailable`."""
+    found: dict[str, list[BudgetUpdated]] = {}
+    for shard in range(log.events.shards):
+        async for stored in log.events.heads(shard, "budget"):
+            for event in decode(stored.data).events:
+                if isinstance(event, BudgetUpdated):
+                    found.setdefault(register_name(event.name, event.per, event.time_zone), []).append(event)
+    return found

@@ -1,4 +1,4 @@
-"""`foldlog slots` and `foldlog lanes`: who is at work under a limit, and who waits for a turn."""
+"""`foldlog slots`, `lanes` and `budgets`: who is at work under a limit, who waits for a turn, and what is left."""
 
 from __future__ import annotations
 
@@ -44,3 +44,31 @@ def test_a_limit_that_is_none_is_refused_before_anything_is_driven(project: Proj
     assert done.code == 2
     assert "'provider' is not a limit" in done.error
     assert project.run("runs", "list", "--json").document == []
+
+
+def test_what_is_spent_of_budgets_and_what_is_left_is_listed(project: Project) -> None:
+    assert "the project has no [budgets]" in project.run("budgets", "list").err
+    config = project.place / "budgets.toml"
+    config.write_text(
+        '[budgets]\n"user:*" = { tokens = 1_000_000, per = "month", time_zone = "Asia/Tokyo" }\n'
+        '"user:bob" = { cost_usd = 2, per = "day" }\nnamespace = { tokens = 1, per = "total" }\n'
+    )
+    project.environ["FOLDLOG_CONFIG"] = str(config)
+    refused = project.run("run", "project_agents:helper", "x", "--user", "ada")
+    assert refused.code == 1
+    assert "the budget namespace: 1 tokens in total is used up" in refused.err
+    each, bob, all_runs = project.run("budgets", "list", "--json").document
+    assert (each["owner"], each["calls"], bob["owner"], bob["left_usd"]) == ("user:ada", 1, "user:bob", "2")
+    assert each["left_tokens"] == 1_000_000 - each["tokens"]
+    assert (all_runs["tokens"], all_runs["left_tokens"], all_runs["until"]) == (each["tokens"], 0, None)
+    assert "1,000,000 tokens a month" in project.run("budgets", "list").out
+
+
+def test_a_wrong_budget_is_refused_before_anything_is_driven(project: Project) -> None:
+    config = project.place / "wrong.toml"
+    config.write_text('[budgets]\nnamespace = { tokens = 5, per = "week" }\n')
+    project.environ["FOLDLOG_CONFIG"] = str(config)
+    told = f"{config}: [budgets]: the budget of 'namespace': per must be hour or day or month or total, not 'week'"
+    for command in (("run", "project_agents:helper", "x"), ("budgets", "list")):
+        done = project.run(*command)
+        assert (done.code, told in done.error) == (2, True)

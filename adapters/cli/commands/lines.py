@@ -1,6 +1,8 @@
-"""`foldlog slots` and `foldlog lanes`: who is at work under a limit or in a session, and who waits for a turn."""
+"""`foldlog slots`, `lanes` and `budgets`: who is at work, who waits for a turn, and what is left to spend."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -8,10 +10,15 @@ from ..exits import OK
 from ..options import Json
 from ..settings import Settings, settings_of
 
+if TYPE_CHECKING:
+    from ....runtime.operating.rows import BudgetRow
+
 slots = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Show the slots of agents, tools and limits."
 )
 lanes = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Show the lanes of sessions.")
+
+budgets = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Show the budgets of the namespace.")
 
 
 @slots.callback()
@@ -21,6 +28,11 @@ def _slots() -> None:
 
 @lanes.callback()
 def _lanes() -> None:
+    pass
+
+
+@budgets.callback()
+def _budgets() -> None:
     pass
 
 
@@ -38,6 +50,14 @@ def list_lanes(context: typer.Context, *, json: Json = False) -> int:
     from ..loops import run_async
 
     return run_async(_list_lanes(settings_of(context), json=json))
+
+
+@budgets.command("list")
+def list_budgets(context: typer.Context, *, json: Json = False) -> int:
+    """List what is spent of the project's budgets in their present periods, and what is left."""
+    from ..loops import run_async
+
+    return run_async(_list_budgets(settings_of(context), json=json))
 
 
 async def _list_slots(settings: Settings, *, json: bool) -> int:
@@ -115,3 +135,45 @@ async def _list_lanes(settings: Settings, *, json: bool) -> int:
         )
         screen.table(columns, lines)
     return OK
+
+
+async def _list_budgets(settings: Settings, *, json: bool) -> int:
+    import msgspec
+
+    from ....runtime.core.shared_budgets import check_budgets, told_at
+    from ...configuration.project_file import project_table
+    from ..opening import opened
+    from ..output.escaping import one_line
+    from ..output.tables import Column
+    from ..output.terminal import Screen
+
+    screen = Screen(settings)
+    where, table = project_table("budgets")
+    configured = check_budgets(table, where)
+    async with opened(settings) as runtime:
+        rows = await runtime.operations.budgets(configured)
+    if json:
+        screen.json([msgspec.to_builtins(row) for row in rows])
+    elif not rows:
+        screen.say("nothing is spent of any budget" if configured else "the project has no [budgets]")
+    else:
+        lines = [
+            [
+                one_line(row.owner),
+                row.amount,
+                _amounts(row, row.cost_usd, row.tokens),
+                _amounts(row, row.left_usd, row.left_tokens),
+                str(row.calls),
+                "" if row.until is None else told_at(row.until, row.time_zone),
+            ]
+            for row in rows
+        ]
+        heads = (Column("budget"), Column("amount"), Column("spent"), Column("left"), Column("calls"))
+        screen.table((*heads, Column("until", leaves=1)), lines)
+    return OK
+
+
+def _amounts(row: BudgetRow, cost_usd: str | None, tokens: int | None) -> str:
+    """Return amounts of what the budget limits."""
+    dollars = [f"{cost_usd} USD"] if row.left_usd is not None else []
+    return " and ".join([*dollars, *([f"{tokens:,} tokens"] if row.left_tokens is not None else [])])
