@@ -21,6 +21,7 @@ from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.eventlog.sealing import sealed_log
 from foldlog.runtime import EventHook, Runtime, Worker
 from foldlog.runtime.driving.host import Host
+from foldlog.runtime.driving.namespace import project_budgets
 from foldlog.runtime.journal.snapshots import snapshot_setting
 from foldlog.runtime.opening import seal_setting
 
@@ -111,6 +112,7 @@ async def work(order: dict[str, Any]) -> None:
             worker=order["name"],
             lease_s=lease_s,
             snapshot_events=snapshot_setting(),
+            budgets=project_budgets(registry, None),
         )
         hooks = [EventHook(**{**each, "of": tuple(each["of"])}) for each in order["hooks"]]
         worker = ReadyWorker(host, grace_s=order["grace_s"], hooks=hooks)

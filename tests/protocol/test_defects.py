@@ -81,6 +81,17 @@ def test_an_unsafe_call_that_starts_on_an_old_word_of_the_log_is_found(tmp_path:
     assert found.problems[0].startswith("P4"), found
 
 
+@pytest.mark.nightly
+def test_a_model_that_is_called_after_a_takeover_during_the_read_of_its_budgets_is_found(
+    tmp_path: Path,
+) -> None:
+    old = "elif self._ending() is None:  # the read of the budgets took its time"
+    change = Change(file="runtime/driving/driver.py", old=old, new="else:")
+    rare = Defect(name="asked-late", breaks="", change=(change,), scenario="budgeted", seed=59)
+    (found,) = hunted([(rare, nearby(rare))], tmp_path, processes=1)
+    assert found.properties == {"REQUEST"}, found.error
+
+
 def test_a_copy_without_a_defect_breaks_nothing(tmp_path: Path) -> None:
     change = Change(
         file="runtime/driving/driver.py", old='"""Driving one run:', new='"""Driving one run, copied:'
