@@ -141,7 +141,6 @@ class World:
 
     plans: Mapping[str, Sequence[PlanStep]] = MappingProxyType({})
     """The standing plans that people have written before anything runs."""
-
     settled_after_s = 1200.0
     """The time, in seconds, after which a run that is not over is lost."""
     budgets: tuple[SharedBudget, ...] = ()

@@ -27,7 +27,7 @@ LARGE_CLASSES = {
         "one case on one executor: all of it looks at the same run and its log",
     ),
     "replay/simulation/world.py:World": (
-        360,
+        370,
         "what outlives processes: every method reads or writes the same world",
     ),
     "runtime/driving/children.py:ChildRuns": (
@@ -39,7 +39,7 @@ LARGE_CLASSES = {
         375,
         "the one write path: every method keeps its state and head in step",
     ),
-    "runtime/runtime.py:Runtime": (665, "a public facade: most of it is signatures and what they promise"),
+    "runtime/runtime.py:Runtime": (675, "a public facade: most of it is signatures and what they promise"),
 }
 """Lines that a class may have, and why it is not in parts."""
 LARGE_FOLDERS = {
