@@ -9,13 +9,13 @@ from msgspec import Struct
 
 from .errors import DirectoryUnusable
 
-_MARKERS = (".foldlog", "pyproject.toml", ".git")
+_MARKERS = (".foldlog", "foldlog.toml", "pyproject.toml", ".git")
 
 
 def project_directory() -> Path:
     """Return the nearest project directory, from the working directory upwards; otherwise the working directory.
 
-    A project directory has a `.foldlog`, a `pyproject.toml` or a `.git`.
+    A project directory has a `.foldlog`, a `foldlog.toml`, a `pyproject.toml` or a `.git`.
     """
     here = Path.cwd()
     return next((place for place in (here, *here.parents) if _is_project(place)), here)

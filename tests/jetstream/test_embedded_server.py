@@ -598,7 +598,7 @@ async def test_wrong_settings_are_refused_by_name(
     assert not directory.exists()
 
 
-@pytest.mark.parametrize("marker", [".foldlog", ".git", "pyproject.toml"])
+@pytest.mark.parametrize("marker", [".foldlog", ".git", "foldlog.toml", "pyproject.toml"])
 def test_the_project_is_the_nearest_parent_that_looks_like_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
 ):
