@@ -28,6 +28,8 @@ from foldlog.eventlog.events import (
     ToolAttemptFailed,
     ToolCall,
     Usage,
+    WaitEnded,
+    WaitStarted,
 )
 from foldlog.projections.run_state import RunState
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, tool
@@ -144,6 +146,24 @@ def test_retries_takeovers_and_waits_are_told_with_their_reason(capsys: pytest.C
     assert [line for line in lines if line in WHY] == [why for why in WHY if not why.endswith(" ")]
     assert "driven by w1 (epoch 3)" in lines
     assert "waits: child" in lines
+
+
+def test_a_wait_is_told_with_its_name_and_what_it_came_to(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = told(
+        capsys,
+        WaitStarted(tool_call_id="c", wait_id="signal-paid-0", kind="signal", name="paid", until=0.0),
+        WaitEnded(
+            tool_call_id="c", wait_id="signal-paid-0", outcome="received", data={"eur": 3}, by="bank\x1b[2J"
+        ),
+        WaitStarted(tool_call_id="c", wait_id="sleep-1", kind="sleep", name="", until=0.0),
+        WaitEnded(tool_call_id="c", wait_id="sleep-1", outcome="timed_out"),
+    )
+    assert lines[0].startswith("waits for signal paid until ")
+    assert lines[1].startswith("received by bank")
+    assert lines[1].endswith('signal-paid-0  {"eur":3}')
+    assert "\x1b" not in lines[1]
+    assert lines[2].startswith("waits for a time until ")
+    assert lines[3] == "timed out  sleep-1"
 
 
 def test_summaries_and_memory_are_rows_to_read_and_other_bookkeeping_is_none(

@@ -50,6 +50,8 @@ from ....eventlog.events import (
     ToolPartial,
     ToolResult,
     Usage,
+    WaitEnded,
+    WaitStarted,
     is_terminal,
     to_json,
 )
@@ -237,7 +239,7 @@ class ReadableView:
             asks = isinstance(event, ApprovalRequested) and event.approval_id not in self._answered
             self._screen.say(*self._prefix(event), *parts, important=asks)
 
-    def _parts(self, event: Event) -> list[Part]:  # noqa: C901 - one case each
+    def _parts(self, event: Event) -> list[Part]:  # noqa: C901, PLR0912 - one case each
         match event:
             case ToolCall():
                 return self._call(event)
@@ -248,6 +250,14 @@ class ReadableView:
                 return [(f"  · so far: {shown(event.value, 200)}", DIM)]
             case ToolResult():
                 return self._result(event)
+            case WaitStarted():
+                until = f" until {moment(event.until)}" if event.until is not None else ""
+                name = f"{event.kind} {one_line(event.name)}".rstrip()
+                return [(f"waits for {name if event.name else 'a time'}{until}", ASK)]
+            case WaitEnded():
+                by = f" by {one_line(event.by)}" if event.by else ""
+                data = [(f"  {shown(event.data, 200)}", DIM)] if event.data is not None else []
+                return [(f"{event.outcome.replace('_', ' ')}{by}", ASK), (f"  {event.wait_id}", DIM), *data]
             case FileMade():
                 return [(f"made {one_line(str(made_file(event)))}", CALL), (f"  {event.artifact}", DIM)]
             case ApprovalRequested():
