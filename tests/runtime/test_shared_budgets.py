@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from foldlog.eventlog import ConfigError, RunFailed
 from foldlog.eventlog.events import TokenUsage
 from foldlog.eventlog.memory import MemoryLog
-from foldlog.replay import load_trace, replay
+from foldlog.replay import compare, load_trace, replay
 from foldlog.runtime import Agent, RunHandle, Runtime, tool
 from foldlog.runtime.core.shared_budgets import Purse, Spent, check_budgets
 from foldlog.runtime.journal.journal import Journal
@@ -265,3 +266,73 @@ async def test_a_wrong_budget_is_refused_before_anything_is_driven(table: dict[s
             pass
     assert str(refused.value).startswith("budgets: ")
     assert told in str(refused.value)
+
+
+PERIODS = [
+    ("hour", "UTC", "2026-03-29T01:59:59+00:00", "2026-03-29T01:00:00+00:00", "2026-03-29T02:00:00+00:00"),
+    ("day", "UTC", "2026-12-31T23:59:59+00:00", "2026-12-31T00:00:00+00:00", "2027-01-01T00:00:00+00:00"),
+    ("month", "UTC", "2026-12-31T23:59:59+00:00", "2026-12-01T00:00:00+00:00", "2027-01-01T00:00:00+00:00"),
+    # The day on which clocks go forward has 23 hours, the one on which they go back 25.
+    (
+        "day",
+        "Europe/Oslo",
+        "2026-03-29T12:00:00+02:00",
+        "2026-03-29T00:00:00+01:00",
+        "2026-03-30T00:00:00+02:00",
+    ),
+    (
+        "day",
+        "Europe/Oslo",
+        "2026-10-25T12:00:00+01:00",
+        "2026-10-25T00:00:00+02:00",
+        "2026-10-26T00:00:00+01:00",
+    ),
+    (
+        "month",
+        "Asia/Tokyo",
+        "2026-01-31T20:00:00+00:00",
+        "2026-02-01T00:00:00+09:00",
+        "2026-03-01T00:00:00+09:00",
+    ),
+    # At midnight the clocks go back to eleven in the evening before, so that day begins twice.
+    (
+        "day",
+        "America/Havana",
+        "2026-11-01T00:30:00-05:00",
+        "2026-11-01T00:00:00-04:00",
+        "2026-11-02T00:00:00-05:00",
+    ),
+    # There is no midnight on this day.
+    (
+        "day",
+        "Africa/Cairo",
+        "2026-04-24T12:00:00+03:00",
+        "2026-04-24T01:00:00+03:00",
+        "2026-04-25T00:00:00+03:00",
+    ),
+]
+
+
+@pytest.mark.parametrize(("per", "zone", "at", "began", "until"), PERIODS)
+async def test_a_period_begins_and_ends_as_the_people_of_its_zone_count(
+    per: str, zone: str, at: str, began: str, until: str
+) -> None:
+    (budget,) = check_budgets({"namespace": {"tokens": 1, "per": per, "time_zone": zone}}, "budgets")
+    given, first, after = (datetime.fromisoformat(each).timestamp() for each in (at, began, until))
+    assert budget.period(given) == (first, after)
+    assert budget.period(first) == (first, after)
+    assert budget.period(after)[0] == after
+
+
+async def test_a_spent_budget_is_the_same_on_both_executors(script: Script) -> None:
+    agent = Agent("helper", model=script(calls(call("look")), says("done")), tools=[look])
+    traces = []
+    for executor in ("local", "durable"):
+        async with contextlib.AsyncExitStack() as stack:
+            place = Place(MemoryLog(ack_wait_s=5.0), executor, stack)
+            place.budgets = {"user:*": {"tokens": PER_CALL, "per": "total"}}
+            await place.open(agent)
+            run = await place.start(agent, user="ada")
+            assert await end_of(run) == "budget_spent"
+            traces.append(await load_trace(place.log, run.run_id))
+    assert compare(*traces).equal
