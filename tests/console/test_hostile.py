@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def text_only(page: Page) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def run_id(site: Site) -> str:
+def run_id(site: Site) -> Iterator[str]:
     """A run of which everything is written by a stranger, and that ends with a million characters on one line."""
     agents = site.runtime.registry.agents
 
@@ -46,9 +47,16 @@ def run_id(site: Site) -> str:
         waits = await site.runtime.start(agents["refunds"], HOSTILE)
         await site.until_asked(waits)
         site.runs["of_strangers"] = asked.run_id
+        steps = [{"text": HOSTILE, "note": HOSTILE}, "x" * 4000]
+        await site.runtime.plans.save("strange", steps, goal=HOSTILE, note=HOSTILE, by=HOSTILE)
+        model = agents["clerk"].config.model
+        strange = {"name": "strange", "model": model, "instructions": LONG[:9000]}
+        await site.runtime.agents.save(strange, note=HOSTILE, by=HOSTILE)
         return str(run.run_id)
 
-    return site.do(written())
+    yield site.do(written())
+    site.do(site.runtime.plans.remove("strange"))
+    site.do(site.runtime.agents.remove("strange"))
 
 
 @pytest.mark.nightly
@@ -56,7 +64,8 @@ def test_what_strangers_write_stays_text_on_every_screen(open_page: Open, site: 
     page = open_page("runs")
     found: dict[str, list[str]] = {}
     of_runs = [f"runs/{run}?tab={tab}&rev=6" for run in (run_id, site.runs["of_strangers"]) for tab in TABS]
-    for screen in (*SCREENS, *of_runs, f"compare?a={run_id}&b={site.runs['of_strangers']}"):
+    stored = ("plans", "plans/strange", "agents", "agents/strange")
+    for screen in (*SCREENS, *of_runs, *stored, f"compare?a={run_id}&b={site.runs['of_strangers']}"):
         show(page, site.address, screen.format_map(site.runs))
         if wrong := text_only(page):
             found[screen] = wrong

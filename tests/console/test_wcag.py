@@ -72,7 +72,13 @@ def faults(page: Page, ways: Iterable[tuple[str, dict[str, int]]]) -> list[Any]:
         page.set_viewport_size(size)  # type: ignore[arg-type]
         page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
         found += [(theme, size["width"], *each) for each in violations(page)]
-        wide, room = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        wide, room = page.evaluate(
+            """(() => {
+                const parts = [document.documentElement, ...document.querySelectorAll('main, .view')];
+                const widths = parts.map(each => [each.scrollWidth, each.clientWidth]);
+                return widths.find(([wide, room]) => wide > room) ?? widths[0];
+            })()"""
+        )
         if wide > room:
             found.append((theme, size["width"], f"is {wide} wide"))
     page.set_viewport_size(DESKTOP)  # type: ignore[arg-type]
