@@ -21,7 +21,7 @@ settings.load_profile("foldlog")
 
 MEMORY = Path("/dev/shm")
 ROOM_MIN = 4 << 30
-"""What a whole run leaves lying about at once is well below a tenth of this."""
+"""A whole run has well over one of these four at once: the store of a long log, the environment of a chart."""
 
 
 def keep_files_in_memory() -> None:
