@@ -174,8 +174,8 @@ def compensations(
     """Return the steps for all calls that are not compensated yet, those with the last results first.
 
     `done` are the ids of compensated calls, `doubtful` of those whose compensation had started. `from_call`: only this
-    call and those after it, by its id or that of its step. Raises `ConfigError` for an unknown one, and for a
-    compensation that fails or names no tool of the registry.
+    call and those after it, by its id or that of its step. Raises `ConfigError` for an unknown one, and `NotRegistered`
+    for a tool that the registry lacks.
     """
     wanted = list(calls)
     if from_call is not None:
@@ -224,14 +224,9 @@ def _compensation(step: str, call: DoneCall, registry: Registry) -> Compensation
         return Compensation(step=step, call=call, hint=hint)
     try:
         planned = planned_by(compensate, call.arguments, call.result)
-    except ConfigError as error:
-        raise ConfigError(
-            f"call {call.call} of run {call.run}: the compensation of {call.tool!r}: {error}"
-        ) from None
-    except Exception as error:  # noqa: BLE001 - the code of users
-        raise ConfigError(
-            f"call {call.call} of run {call.run}: the compensation of {call.tool!r} failed: {in_a_line(error)}"
-        ) from None
+    except Exception as error:  # noqa: BLE001 - the code of users; the other calls can be undone all the same
+        note = _sentence(f"Its compensation could not be named: {in_a_line(error)}")
+        return Compensation(step=step, call=call, hint=hint, note=note)
     if planned is None:
         return Compensation(step=step, call=call, hint=hint)
     if registry.tool_of(call.agent, planned.tool) is None:
@@ -268,4 +263,4 @@ def table_of(name: str, run: str, steps: Sequence[Compensation]) -> tuple[dict[s
 
 def _sentence(text: str) -> str:
     """Return a text with the full stop that others leave out."""
-    return f"{text}." if text[-1:].isalnum() else text
+    return f"{text}." if text and not text.endswith((".", "!", "?", ":")) else text

@@ -194,6 +194,49 @@ async def test_a_run_that_is_open_or_has_done_nothing_or_whose_tools_are_missing
     await waiting.cancel()
 
 
+def _breaks(args: dict[str, Any], result: Any) -> object:
+    return refund(invoice=args["invoice"], eur=result["dollars"])
+
+
+def _misspells(args: dict[str, Any], result: Any) -> object:
+    return refund(bill=args["invoice"])
+
+
+@pytest.mark.parametrize(
+    ("compensate", "told"),
+    [
+        (_breaks, "KeyError: 'dollars'."),
+        (_misspells, "ConfigError: it calls 'refund' wrongly: got an unexpected keyword argument 'bill'."),
+        (lambda *_: "later", "ConfigError: it must return a call of a tool, or None, not 'later'."),
+    ],
+    ids=["raises", "calls wrongly", "returns no call"],
+)
+async def test_a_compensation_that_cannot_be_named_is_done_by_hand_and_the_others_are_made(
+    cheap: Place, script: Any, compensate: Any, told: str
+) -> None:
+    DONE.clear()
+
+    @tool(effect="unsafe", compensate=compensate, rollback_hint="Call the bank")
+    def order(invoice: str) -> dict[str, Any]:
+        return {"eur": 4}
+
+    turns = (calls(call("pay", "c1", invoice="a")), calls(call("order", "c2", invoice="b")), says("done"))
+    agent = Agent("buyer", model=script(*turns), tools=[pay, order])
+    await cheap.open(agent, tools=[pay, refund, order])
+    run = await cheap.start(agent)
+    await run.result(timeout_s=30)
+    undone = await cheap.runtime.rollback(run.run_id, executor=cheap.executor)
+    cheap._started[undone.run_id] = undone
+    by_hand, paid_back = await answered(undone, "approved", "approved")
+    await undone.result(timeout_s=30)
+    assert (by_hand[0], paid_back[0]) == ("elicitation", "compensation")
+    assert by_hand[2]["message"] == (
+        f'Undo order {{"invoice":"b"}} by hand. Its compensation could not be named: {told} Call the bank. '
+        "Approve when it is done by hand."
+    )
+    assert DONE == ["pay a", "refund a 3"]
+
+
 def test_a_compensation_that_can_be_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="tool 'a' is pure: there is nothing to roll back"):
         tool(name="a", effect="pure", rollback_hint="no")(print)
