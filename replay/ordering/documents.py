@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def document(
-    found: Diff, roots: tuple[str, str], *, after: int = 0, limit: int | None = None
+    found: Diff, roots: tuple[str, str], *, after: int = 0, limit: int | None = None, equal_too: bool = False
 ) -> dict[str, Any]:
     """Return the verdict, the first difference, and at most `limit` of the rows that differ, from `after` on.
 
-    `next` is the `after` of more rows; null if there are none.
+    With `equal_too`, the rows are all of them. `next` is the `after` of more rows; null if there are none.
     """
     equal, total = found.boundaries
-    differing = [row for row in found.rows if row.kind != "same"]
-    until = len(differing) if limit is None else after + limit
+    rows = [row for row in found.rows if equal_too or row.kind != "same"]
+    until = len(rows) if limit is None else after + limit
     return {
         "equal": found.equal,
         "boundaries_equal": equal,
@@ -37,9 +37,9 @@ def document(
                 "fields": list(row.fields),
                 "values": {name: list(pair) for name, pair in row.values.items()},
             }
-            for row in differing[after:until]
+            for row in rows[after:until]
         ],
-        "next": until if len(differing) > until else None,
+        "next": until if len(rows) > until else None,
     }
 
 

@@ -204,6 +204,12 @@ async def test_a_run_is_compared_with_itself_with_another_and_with_a_file() -> N
         assert not other["equal"]
         assert other["first_difference"]["rule"]
         assert (len(other["rows"]), other["next"]) == (2, 2)
+        every = {"a": one, "b_file": text, "rows": "all"}
+        rows = (await client.post("/compare", json=every)).json()["rows"]
+        assert [row["kind"] for row in rows] == ["same"] * same["boundaries"] != []
+        first = (await client.post("/compare", json=every | {"limit": 3})).json()
+        rest = (await client.post("/compare", json=every | {"after": first["next"]})).json()
+        assert (first["rows"] + rest["rows"], rest["next"]) == (rows, None)
         for wrong in ({"a": one}, {"a": one, "b": two, "b_file": "x"}, {"a": one, "b": "nobody"}):
             assert (await client.post("/compare", json=wrong)).status_code in {404, 422}
         page = await client.post("/compare/page", json={"a": one, "b": two})

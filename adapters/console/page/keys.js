@@ -71,6 +71,7 @@ function onKey(event) {
   }
   if (event.ctrlKey || event.metaKey || event.altKey || inField(event.target)) return;
   if (document.querySelector("dialog[open]")) return;
+  if (event.key === "Enter" && event.target !== document.body) return; // for the link or button that has the focus
   if (event.key === "Escape") {
     if (act("Escape")) event.preventDefault();
     return;

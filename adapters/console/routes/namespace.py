@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from starlette.responses import Response
@@ -61,18 +61,22 @@ class ChangeSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Compare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Two runs by their ids, or the text of an export (`a_file`, `b_file`) with one family each."""
+    """Two runs by their ids, or the text of an export (`a_file`, `b_file`) with one family each.
+
+    `rows` selects those that differ, or all: the equal ones, too, in their order.
+    """
 
     a: str = ""
     b: str = ""
     a_file: str = ""
     b_file: str = ""
+    rows: Literal["differing", "all"] = "differing"
     after: int = 0
     limit: int = 200
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict, the first difference with its rule, and the rows that differ; `next` is the `after` of more."""
+    """The verdict, the first difference with its rule, and the rows asked for; `next` is the `after` of more."""
 
     equal: bool
     boundaries_equal: int
@@ -144,7 +148,7 @@ async def compare(call: Call[Nothing, Compare]) -> Compared:
     if not 1 <= asked.limit <= ROWS_MAX or asked.after < 0:
         raise Refused(422, f"limit is from 1 to {ROWS_MAX}, after from 0")
     found, roots = await _compared(call)
-    told = document(found, roots, after=asked.after, limit=asked.limit)
+    told = document(found, roots, after=asked.after, limit=asked.limit, equal_too=asked.rows == "all")
     return msgspec.convert(told, Compared)
 
 

@@ -217,7 +217,7 @@ export default function Runs() {
   useKeys({
     "/": () => field.current?.focus(),
     y: row ? () => copied(row.run_id) : undefined,
-    Enter: row && document.activeElement === document.body ? () => go(`/runs${at(row.run_id)}`) : undefined,
+    Enter: row ? () => go(`/runs${at(row.run_id)}`) : undefined,
     Escape: chosen.size ? () => choose(new Set()) : undefined,
   });
   const toggle = (/** @type {any} */ each) => {
