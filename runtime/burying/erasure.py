@@ -255,10 +255,12 @@ class Eraser:
     async def _erase(self, root: Subject, *, damaged: bool) -> Erased:
         self._pace.begin()
         keep = functools.partial(self._archive.keep, self._log) if self._archive is not None else None
-        try:
-            return await bury(self._log, root, self._order, keep, damaged=damaged)
-        finally:
+        erased = await bury(self._log, root, self._order, keep, damaged=damaged)
+        if (
+            not erased.before
+        ):  # else there was next to nothing to purge, and a repeated erasure has many of those
             await self._pace.rest()
+        return erased
 
     async def _copy_erased(self, copy: Copy, gone: set[str], dry_run: bool) -> bool:
         if copy.kind != "archive":
