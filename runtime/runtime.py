@@ -704,7 +704,10 @@ class Runtime(Generic[DepsT_co]):
         return self._index
 
     async def locate(self, run_id: str) -> Subject:
-        """Return the subject of a run. Raises `RunNotFound`, `RunGone`, `ConfigError`."""
+        """Return the subject of a run; that of an erased root run has its tombstone.
+
+        Raises `RunNotFound`, `RunGone` for a run below an erased one, `ConfigError`.
+        """
         found = await self._subject_of(run_id)
         if found is not None:
             return found

@@ -33,7 +33,7 @@ from a2a.utils.errors import (
 )
 from google.protobuf.json_format import MessageToDict
 
-from ...eventlog.errors import ConfigError, FoldlogError, LogUnavailable, RunFinished, RunNotFound
+from ...eventlog.errors import ConfigError, FoldlogError, LogUnavailable, RunFinished, RunGone, RunNotFound
 from ...runtime.handle import RunHandle
 from ...runtime.options import RunOptions
 from ..protocols.connected import while_connected
@@ -64,6 +64,8 @@ def _told(error: Exception) -> A2AError:
     match error:
         case A2AError():
             return error
+        case RunGone():  # which the protocol has no other word for
+            return TaskNotFoundError(str(error))
         case RunNotFound():
             return TaskNotFoundError()
         case LogUnavailable() | TimeoutError():
@@ -147,7 +149,7 @@ class AgentHandler(RequestHandler):
 
     @_answering
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
-        """Return tasks, the newest first."""
+        """Return tasks, the newest first, without those that were deleted or archived."""
         size = params.page_size or PAGE
         if not 1 <= size <= PAGE_MAX:
             raise InvalidParamsError(f"page_size is 1 to {PAGE_MAX}")
@@ -156,15 +158,17 @@ class AgentHandler(RequestHandler):
             for row in await self._door.runtime.list_runs(session=params.context_id or None)
             if row.agent == self._agent and row.run_id == row.root_id and _fits(row.status, params)
         ]
-        after = [row.run_id for row in rows].index(params.page_token) + 1 if params.page_token else 0
-        page = rows[after : after + size]
-        tasks = [await self._task(self._door.runtime.get_run(row.run_id), _length(params)) for row in page]
-        more = after + size < len(rows)
+        runs, erased = [row.run_id for row in rows], {row.run_id for row in rows if row.buried}
+        if params.page_token and params.page_token not in runs:
+            raise InvalidParamsError("page_token is of no task in this list: begin at the first page")
+        after = runs.index(params.page_token) + 1 if params.page_token else 0
+        left = [run for run in runs[after:] if run not in erased]
+        tasks = [await self._task(self._door.runtime.get_run(run), _length(params)) for run in left[:size]]
         return ListTasksResponse(
             tasks=tasks,
-            next_page_token=page[-1].run_id if more else "",
+            next_page_token=left[size - 1] if len(left) > size else "",
             page_size=size,
-            total_size=len(rows),
+            total_size=len(rows) - len(erased),
         )
 
     @_answering

@@ -27,6 +27,7 @@ from ...eventlog.errors import (
     RunCancelled,
     RunFailed,
     RunFinished,
+    RunGone,
     RunNotFound,
 )
 from ...eventlog.events import ApprovalResolved, DetailedEvent, McpProgress, Status, Step, ToolCall
@@ -138,6 +139,8 @@ class _AgentServer:
         run = self._door.runtime.get_run(run_id)
         try:
             agent = (await run.state()).agent
+        except RunGone:
+            raise
         except (RunNotFound, ConfigError):
             raise _Problem(f"there is no run {run_id[:80]!r}") from None
         if agent != name:

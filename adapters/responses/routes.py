@@ -143,7 +143,8 @@ class _Responses:
             raise BadRequest(f"response {previous!r} belongs to no conversation", PREVIOUS)
         if state.paused is not None:
             raise BadRequest(f"response {previous!r} waits: answer its approvals, or cancel it", PREVIOUS)
-        latest = (await self._door.runtime.list_runs(session=session))[0].run_id
+        rows = await self._door.runtime.list_runs(session=session)
+        latest = next((row.run_id for row in rows if row.buried != "deleted"), previous)
         if latest != previous:
             raise BadRequest(
                 f"response {previous!r} is not the last of its conversation, which goes on from {latest!r}",

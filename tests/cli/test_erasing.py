@@ -46,6 +46,7 @@ def test_the_runs_of_a_user_are_erased_with_a_receipt(project: Project):
         ("runs", "files"),
         ("events", "export"),
         ("replay",),
+        ("monitor", "--once"),
     ):
         refused = project.run(*command, runs[1])
         assert (refused.code, f"run {runs[1]} was deleted on" in refused.error) == (1, True)
@@ -119,7 +120,13 @@ def test_an_archived_run_is_shown_replayed_and_written_from_its_copy(project: Pr
     url = f"file://{project.place}/archive"
     assert project.run("runs", "delete", run, "--archive", url).code == 0
     assert project.run("runs", "show", run, "--json").document["timeline"] == shown["timeline"]
-    for command in (("runs", "history"), ("runs", "stream"), ("runs", "files"), ("replay",)):
+    for command in (
+        ("runs", "history"),
+        ("runs", "stream"),
+        ("runs", "files"),
+        ("replay",),
+        ("monitor", "--once"),
+    ):
         assert project.run(*command, run).code == 0
     (listed,) = project.run("archive", "list", url, "--json").document
     assert listed["run_id"] == run

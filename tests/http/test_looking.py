@@ -144,6 +144,7 @@ async def test_an_erased_run_is_gone_at_every_address_of_it_but_among_its_family
         async with served.client("viewer") as client:
             paths = [route.path for route in ROUTES if route.method == "GET" and "{run}" in route.path]
             paths = [path.format(run=run_id) for path in paths if path.count("{") == 1]
+            paths.append(f"/monitor?run={run_id}")
             for path in paths:
                 assert (await client.get(path)).status_code == (200 if path.endswith("/tree") else 410), path
             assert f"/runs/{run_id}/export" in paths

@@ -74,7 +74,8 @@ async def _of_log(settings: Settings, run: str | None, *, once: bool, json: bool
         log = runtime.log
         selectors: list[Selector] = [Shard(shard) for shard in range(log.events.shards)]
         if run is not None:
-            selectors = [family_of(await runtime.locate(await run_named(runtime, run)))]
+            namespace, subject = await runtime.place(await run_named(runtime, run))
+            log, selectors = namespace.log, [family_of(subject)]
         watches = {selector: Watch() for selector in selectors}
         if run is None and isinstance(log, Audited):
             told.tell_losses(await log.audit())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.responses import Response
 
-from ....eventlog.ports import Shard
+from ....eventlog.ports import Log, Selector, Shard
 from ....projections.operating.costs import By, CostSum
 from ....projections.run_list import OPEN, RunRow
 from ....runtime.operating.rows import AgentRow, BreakerRow, LaneRow, SlotRow
@@ -142,9 +142,11 @@ async def check_order(call: Call[MonitorQuery, Nothing]) -> Monitored:
     from ....replay import Watch
     from ....replay.traces.trace import family_of
 
-    log = call.runtime.log
+    log: Log = call.runtime.log
+    selectors: list[Selector]
     if call.query.run:
-        selectors: list[Any] = [family_of(await call.runtime.locate(call.query.run))]
+        namespace, subject = await call.runtime.place(call.query.run)
+        log, selectors = namespace.log, [family_of(subject)]
     else:
         selectors = [Shard(shard) for shard in range(log.events.shards)]
     watches = [Watch() for _ in selectors]
