@@ -331,18 +331,22 @@ def _disk() -> Check:
 
 
 def _vendors() -> Check:
-    """Report the vendors of the extra `foldlog[models]` that are installed, and those that have a key."""
+    """Report the vendors of the extra `foldlog[models]` that are installed, and those that have a key.
+
+    The SDK of a vendor without a variable for its key may have to ask the network for one, so it is not looked for.
+    """
     from ..models.vendors import VendorProvider
     from ..models.vendors.vendors import VENDORS
 
-    found: dict[str, list[str]] = {"can be called": [], "no key": [], "not installed": []}
+    states = ("can be called", "the SDK looks for the key", "no key", "not installed")
+    found: dict[str, list[str]] = {state: [] for state in states}
     for name, vendor in VENDORS.items():
         try:
             VendorProvider(name).check("a model")
         except ConfigError:
             found["no key" if vendor.is_installed else "not installed"].append(name)
         else:
-            found["can be called"].append(name)
+            found["can be called" if vendor.keys else "the SDK looks for the key"].append(name)
     told = "; ".join(f"{state}: {', '.join(names)}" for state, names in found.items() if names)
     return Check(name="vendors", state="ok", detail=told)
 

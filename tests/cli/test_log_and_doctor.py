@@ -95,6 +95,12 @@ def test_doctor_says_which_vendors_are_installed_and_have_a_key(alone: Project) 
     assert "made-up" not in told
 
 
+def test_doctor_promises_no_call_of_a_vendor_whose_sdk_looks_for_the_key(alone: Project) -> None:
+    checks = alone.run("doctor", "--json").document["checks"]
+    (told,) = [check["detail"] for check in checks if check["name"] == "vendors"]
+    assert dict(group.split(": ") for group in told.split("; "))["the SDK looks for the key"] == "bedrock"
+
+
 def test_doctor_names_a_key_that_a_configured_provider_needs(alone: Project, tmp_path: Path) -> None:
     config = tmp_path / "foldlog.toml"
     config.write_text(
