@@ -15,7 +15,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int | None = None
     quick: bool = False
     times: int = 1
-    """How many times as large the parts are whose size is a question: a namespace, a crowd of readers."""
+    """The factor by which the parts grow whose size is in question: a namespace, the number of readers."""
     say: Callable[[str], None]
 
     def count(self, full: int, quick: int) -> int:

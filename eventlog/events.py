@@ -996,7 +996,7 @@ class Diverged(EventFields, frozen=True, kw_only=True, tag="diverged"):
 ParkedFor = Literal[
     "approval", "unverifiable", "wait", "timer", "manual", "budget", "child", "policy", "takeover"
 ]
-"""What a parked run waits for."""
+"""The reasons for which a run is parked."""
 
 
 class Parked(EventFields, frozen=True, kw_only=True, tag="parked"):
@@ -1245,7 +1245,7 @@ class BreakerUpdated(EventFields, frozen=True, kw_only=True, tag="breaker_update
 
 
 class BudgetUpdated(EventFields, frozen=True, kw_only=True, tag="budget_updated"):
-    """What the runs of one shard have spent of a budget of the namespace in the period that began at `began_at`.
+    """The spending of the runs of one shard under a budget of the namespace, in the period that began at `began_at`.
 
     `name` is whose budget it is: `model:openai:gpt-5`, `user:ada`, `namespace`. Of the `calls`, `unpriced` have no
     known cost. A total begins at 0.
@@ -1428,7 +1428,7 @@ class HookAdvanced(EventFields, frozen=True, kw_only=True, tag="hook_advanced"):
 
 
 Role = Literal["viewer", "operator", "admin"]
-"""The roles of those who use the HTTP API: whoever has a later one may do what the earlier ones may."""
+"""The roles of those who use the HTTP API: the holder of a later one may do what the earlier ones may."""
 
 
 class AccessGranted(EventFields, frozen=True, kw_only=True, tag="access_granted"):

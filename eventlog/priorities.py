@@ -39,7 +39,7 @@ class Turns:
 
     @property
     def owed(self) -> dict[Priority, int]:
-        """What each class is owed; classes that are owed nothing are left out."""
+        """The turns that each class is owed; classes without any are left out."""
         return {priority: turns for priority, turns in self._owed.items() if turns}
 
     def next(self, waiting: Collection[Priority]) -> Priority:

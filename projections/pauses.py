@@ -38,7 +38,7 @@ class _Paused(msgspec.Struct):
 
 
 class Pauses:
-    """The open pauses that only somebody else ends: an answer, a signal, or a resume; not a time that passes."""
+    """The open pauses that only another party ends: an answer, a signal, or a resume; not a time that passes."""
 
     def __init__(self) -> None:
         self._runs: dict[str, _Paused] = {}

@@ -53,7 +53,7 @@ OPEN: tuple[RunListStatus, ...] = ("queued", "running", "paused")
 WORKER = "worker"
 """The value of `waiting_for` if no worker so far was able to drive the run."""
 WAITING_FOR: tuple[str, ...] = (*get_args(ParkedFor), WORKER, "cancel")
-"""What a run may wait for."""
+"""The things that a run may wait for."""
 
 
 SEALED = "(sealed)"

@@ -196,8 +196,8 @@ class RunHandle(Generic[OutputT]):
     ) -> AsyncGenerator[DetailedEvent]:
         """Yield as `stream` does, but only up to a pause that is still open, of the run or of one below it.
 
-        A pause that is over by now does not end it, and neither does one that a time ends (`ctx.sleep`): somebody has
-        to answer, send a signal or resume. The last event of a run that is over has `is_end`.
+        A pause that is over by now does not end it, and neither does one that a time ends (`ctx.sleep`): it takes an
+        answer, a signal or a resume. The last event of a run that is over has `is_end`.
         """
         async with contextlib.aclosing(self._events(detailed, after, family, to_pause=True)) as events:
             async for event in events:

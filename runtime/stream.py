@@ -254,7 +254,7 @@ class FamilyView:
         self._early: dict[str, list[DraftPiece]] = {}
 
     def ends(self, *, to_pause: bool) -> bool:
-        """Return whether the stream is complete: the run is over, or with `to_pause` somebody has to end a pause."""
+        """Return whether the stream is complete: the run is over, or with `to_pause` a pause waits for its end."""
         return self.over or (to_pause and self.pauses.open)
 
     def draft(self, piece: DraftPiece) -> list[Event]:
@@ -317,7 +317,7 @@ async def stream_run(
 
     `engine` adds the bookkeeping of the executors: claims, failed attempts, waits. Ends after the run's terminal
     status; with `to_pause` also once all is shown that is stored while the run, or a run below it, is in a pause that
-    only somebody else ends. Raises `LogCorrupted`, `ConfigError` for text that is not a cursor.
+    only another party ends. Raises `LogCorrupted`, `ConfigError` for text that is not a cursor.
     """
     try:
         seen = parse_cursor(after)

@@ -104,7 +104,7 @@ class Reading:
         return status
 
     def task(self, state: RunState, *, waits: bool, history: Iterable[Message] = ()) -> Task:
-        """Return the task as the log has it; `waits`: it, or a run below it, is in a pause that somebody else ends."""
+        """Return the task as the log has it; `waits`: it, or a run below it, is in a pause that another party ends."""
         listed = artifact_of(state)
         return Task(
             id=self._run,

@@ -1,7 +1,7 @@
 """The files of the browser's page, as they are in `page/`: no build, no foreign origin, no inline script.
 
 The page names its files below `/files-VERSION/`, so a browser keeps them, and asks for them again only once one of them
-has changed. The version is that of the files as they lie there: whoever edits one loads the page again, no more.
+has changed. The version is that of the files on disk: after an edit, reload the page, no more.
 """
 
 from __future__ import annotations

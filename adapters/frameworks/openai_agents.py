@@ -151,7 +151,7 @@ _USUAL_OF_AGENT_TOOL = (
     "run_config",
     "session",
 )
-"""What an agent as a tool may be given there, and none may be here."""
+"""Arguments of an agent as a tool that have no counterpart here."""
 
 
 def _reachable(agent: Any, seen: dict[str, Any]) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""What an agent of the OpenAI Agents SDK asks for: its model, the settings, and tools that the provider runs."""
+"""The requests of an agent of the OpenAI Agents SDK: its model, the settings, and tools that the provider runs."""
 
 from __future__ import annotations
 

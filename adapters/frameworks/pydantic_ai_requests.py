@@ -1,4 +1,4 @@
-"""What an agent of pydantic-ai asks for: its models, the settings, and tools that the provider runs."""
+"""The requests of an agent of pydantic-ai: its models, the settings, and tools that the provider runs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _NATIVE: dict[str, dict[str, str]] = {
 }
 """The native tools that there are here, too, and their options by the names that those have there."""
 _SAYS_NOTHING = (("search_context_size", "medium"),)
-"""What every native tool there says, also to a vendor that has no word for it."""
+"""The options that every native tool of pydantic-ai has, also for a vendor that does not know them."""
 
 
 def models_of(reading: Reading, model: Any) -> list[str]:

@@ -26,7 +26,7 @@ from .rates import Rate
 from .signatures import HmacTable, Scheme, Verifier, verifier_of
 
 STORED = "stored:"
-"""What stands before the name of a stored agent."""
+"""The prefix of the name of a stored agent."""
 HOOK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _SECRET = re.compile(r"secret://([A-Za-z_][A-Za-z0-9_]{0,63})")
 Secret = Annotated[str, Field(pattern=rf"^{_SECRET.pattern}$")]

@@ -122,7 +122,7 @@ class Conversation:
             self._text, self._said = "", True
 
     async def _query(self, run: RunHandle[Any], asked: ApprovalRequested, cursor: str | None) -> None:
-        """Ask the caller, until it answers so that it can be understood, or somebody else does."""
+        """Ask the caller, until its answer can be understood, or another party answers."""
         inbox = self._connection.new_inbox()
         replies = await self._connection.subscribe(inbox)
         try:

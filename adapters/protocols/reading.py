@@ -24,7 +24,7 @@ class Snapshot:
 
     def __init__(self, runtime: Runtime, run_id: str) -> None:
         self.waits = False
-        """Once read: true if the run, or one below it, is in a pause that only somebody else ends."""
+        """Once read: true if the run, or one below it, is in a pause that only another party ends."""
         self._runtime, self._run_id = runtime, run_id
 
     async def events(self) -> AsyncGenerator[Event]:

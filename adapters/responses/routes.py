@@ -187,7 +187,7 @@ class _Responses:
         return await self._response(run, output, waits=snapshot.waits)
 
     async def _rested(self, run: RunHandle[Any], answered: set[str]) -> dict[str, Any]:
-        """Return the response once the run is over, or waits for somebody."""
+        """Return the response once the run is over, or waits for an answer."""
         output, over = Output(run.run_id), False
         async with contextlib.aclosing(going_on(run, answered)) as events:
             async for event in events:

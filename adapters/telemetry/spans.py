@@ -69,7 +69,7 @@ class SpanNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Note(SpanNote, frozen=True, kw_only=True):
-    """What happened, with the ids of the span in which it did. `uid` follows from the place of the event in the log."""
+    """A record of an event, with the ids of its span. `uid` follows from the place of the event in the log."""
 
     uid: str
     trace_id: str
@@ -118,7 +118,7 @@ class SpanFold(msgspec.Struct, kw_only=True):
     content: bool = False
     runs: dict[str, _OpenRun] = {}
     news: list[Note] = []
-    """What happened since it was last taken; not stored, as it is taken before."""
+    """The records since they were last taken; not stored, since they are taken before."""
 
     def take_news(self) -> list[Note]:
         """Return what happened since the last time, and forget it."""

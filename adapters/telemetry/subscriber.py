@@ -35,7 +35,7 @@ Judge = Callable[[Event], Awaitable[Sequence[Violated]]]
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What is new: finished spans, and records of what happened; and all counts, as they are at `at` (Unix seconds)."""
+    """New finished spans and new records of events; and all counts, as they are at `at` (Unix seconds)."""
 
     spans: Sequence[Span]
     records: Sequence[Record]

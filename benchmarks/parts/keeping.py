@@ -139,7 +139,7 @@ async def _writers(found: Collected, log: JetStreamLog, a_pass: Callable[[], Awa
 
 
 async def _appends(log: JetStreamLog, done: asyncio.Event, fewest: int = 500) -> list[float]:
-    """How long appends to a run take, one after the other, until it is done; at least so many."""
+    """Measure appends to a run, one after the other, until it is done; at least so many."""
     writer, took = run_in(log), list[float]()
     while len(took) < fewest or not done.is_set():
         begun = time.perf_counter()

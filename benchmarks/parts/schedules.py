@@ -91,7 +91,7 @@ async def _idle(
     rounds: int,
     settings: Settings,
 ) -> None:
-    """What worker and server do beside no schedules, and beside many."""
+    """The CPU of worker and server without schedules, and with many."""
     count = settings.count(IDLE, 20)
     for row in await runtime.schedules.list():
         await runtime.schedules.delete(row.name)

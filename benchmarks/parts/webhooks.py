@@ -1,4 +1,4 @@
-"""How long it takes from a signed request at the door to the first model call of its run, on a worker."""
+"""The time from a signed request to the first model call of its run, on a worker."""
 
 from __future__ import annotations
 

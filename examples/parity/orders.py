@@ -1,4 +1,4 @@
-"""An agent that refunds orders, if somebody approves."""
+"""An agent that refunds orders after an approval."""
 
 from foldlog import Agent, ToolContext, tool
 

@@ -84,7 +84,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A stored event: `what` it says, and its text, which is untrusted and of any length.
 
     `at` and `until` are Unix seconds; `took_s` is set if the beginning is known. `value` is the JSON at the end of
-    `detail`, if somebody decides about it. `agent` is the last name of `agent_path`, numbered if a run started several
+    `detail`, if a person decides about it. `agent` is the last name of `agent_path`, numbered if a run started several
     of it. `child` is the child run that the row is about. What is `repeated` is said by other rows, too.
     """
 

@@ -311,7 +311,7 @@ async def wire(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - for the prob
 
 @tool(effect="unsafe", once=lambda arguments: arguments["invoice"], scope="charges")
 async def charge(invoice: str) -> str:
-    """Charge an invoice, which is done once, whoever asks."""
+    """Charge an invoice, which is done once, for any number of callers."""
     await asyncio.sleep(0.3)
     WORLD.get().effects.append(("charge", invoice))
     return f"charged {invoice}"
@@ -347,7 +347,7 @@ async def remit(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - as above
 
 @tool(effect="unsafe")
 async def deploy(to: str, ctx: ToolContext) -> str:  # noqa: ARG001 - as above
-    """Deploy, if somebody approves."""
+    """Deploy after an approval."""
     await asyncio.sleep(0.1)
     WORLD.get().effects.append(("deploy", ctx.idempotency_key))
     return "sent"

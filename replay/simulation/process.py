@@ -73,7 +73,7 @@ class Surroundings(Protocol):
 
     @property
     def seal(self) -> KeyWrapper | None:
-        """What wraps the keys under which all processes seal what they store; null: nothing is sealed."""
+        """The wrapper of the keys under which all processes seal what they store; null: nothing is sealed."""
         ...
 
     @property

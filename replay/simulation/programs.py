@@ -35,7 +35,7 @@ CALLS: dict[str, tuple[Tool, str]] = {
 }
 """The tools that are called, each with the name of its argument; `deploy` needs an approval, and `refuse` fails."""
 QUICK = ("look", "save", "send", "memo", "random", "flow")
-"""What takes no longer than its workers."""
+"""Operations that take no longer than their workers do."""
 ANY = (*QUICK, "send", "deploy", "ask", "sleep", "wait", "agent")
 
 

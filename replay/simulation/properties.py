@@ -103,7 +103,7 @@ _LOOKED_AT = ("wire", "remit")
 _USAGE_OF_OTHERS = (Step, ChildReturned)
 """Events that repeat the usage of other events."""
 _GOING_ON = (Claimed, ModelRequested, ToolCall, ToolStarted)
-"""Events of a run that somebody drives."""
+"""Events of a run that a process drives."""
 
 
 class _Run:

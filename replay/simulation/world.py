@@ -176,7 +176,7 @@ class World:
         self.outcome: Literal["retry", "succeeded"] = "retry"
         """The operators' outcome for calls of unknown outcome."""
         self.seal: KeyWrapper | None = None
-        """What wraps the keys under which all processes seal what they store; null: nothing is sealed."""
+        """The wrapper of the keys under which all processes seal what they store; null: nothing is sealed."""
         self.opened: Callable[[Commit], Commit] = lambda commit: commit
         """Returns a commit with its content."""
         self.limits: dict[str, int] = {}

@@ -95,7 +95,7 @@ _A: dict[Per, str] = {"hour": "an hour", "day": "a day", "month": "a month"}
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What was spent in a period; of `calls`, `unpriced` have no known cost."""
+    """The spending of a period; of `calls`, `unpriced` have no known cost."""
 
     calls: int = 0
     unpriced: int = 0

@@ -49,7 +49,7 @@ class Host(msgspec.Struct, kw_only=True):
     limits: dict[str, int] = {}
     """The most calls, model calls or runs that work at once in the namespace, by the names of the limits."""
     budgets: tuple[SharedBudget, ...] = ()
-    """What all runs of the namespace together may spend on models, for users and of agents."""
+    """The budgets of models, users and agents that all runs of the namespace share."""
     roll_back: Callable[[Subject], Awaitable[str]] | None = None
     """Starts the rollback of a run on the executor that drives it, and returns its id; empty if there is nothing."""
     policy: NamespacePolicy | None = None

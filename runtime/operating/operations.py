@@ -93,7 +93,7 @@ class Operations:
     async def lost_workers(self, within_s: float = 3600.0) -> list[LostWorker]:
         """Return the processes that are gone and had runs taken over in the last seconds, or have runs left.
 
-        By their names. A local run whose program has ended is left until somebody drives it.
+        By their names. A local run whose program has ended is left until a process drives it.
         """
         index, now = await self._index(), self._log.clock.now()
         here = {each.worker for each in await self._log.leases.present()}
@@ -132,7 +132,7 @@ class Operations:
         return found
 
     async def slots(self) -> list[SlotRow]:
-        """Return the slots that somebody holds or waits for, by their names."""
+        """Return the slots that are held or waited for, by their names."""
         found = await registers(self._log, "slots", SlotsUpdated)
         return [
             SlotRow(

@@ -92,7 +92,7 @@ class SlotRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What is spent of a budget of the namespace by its owner, such as `user:ada`, in the period that began then.
+    """The spending of a budget of the namespace by its owner, such as `user:ada`, in the period that began then.
 
     Amounts of dollars are decimals; those that the budget does not limit are null, also in what is left. Of `calls`,
     `unpriced` have no known cost. `until` (Unix seconds) is null for a total.

@@ -13,7 +13,7 @@ Effort = Literal["off", "minimal", "low", "medium", "high"]
 Cache = Literal["auto", "off", "5m", "1h"]
 
 TOOL_CHOICES = ("auto", "none", "required")
-"""What `tool_choice` may be besides the name of a tool."""
+"""The values of `tool_choice` other than the name of a tool."""
 TRANSPORT = frozenset({"cache", "headers", "strict", "timeout_s"})
 """Settings about how a model is reached: they are not part of the request digest (R12)."""
 BY_THE_RUNTIME = frozenset({"strict", "timeout_s"})

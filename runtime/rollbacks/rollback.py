@@ -1,7 +1,7 @@
 """Rollbacks: a run that is over is undone by a table of compensations, one rollback at a time (W42).
 
 The key of a rollback is `rollback:<run>`, that of a further one, after one that did not complete, has its number. So
-whoever asks again gets the rollback that is open, and a further one has only what is not compensated yet.
+a caller who asks again gets the rollback that is open, and a further one has only what is not compensated yet.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ async def _earlier(log: Log, run: str) -> Earlier:
         if found is None:
             return earlier
         subject = await log.events.find(shard_in(found) or 0, found)
-        if subject is None:  # it is recorded and not stored yet: whoever asks for it stores it
+        if subject is None:  # it is recorded and not stored yet: its next reader stores it
             return earlier
         state = await Journal(log, subject).load()
         earlier.last = found

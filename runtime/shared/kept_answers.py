@@ -1,4 +1,4 @@
-"""Answers that are kept for the idempotency keys of requests: whoever repeats a request gets the first answer.
+"""Answers that are kept for the idempotency keys of requests: a caller who repeats a request gets the first answer.
 
 The record of a key is a register. What a request did is in the logs of runs and nowhere else; the record keeps what was
 said about it: a start has the key as its own, a fork as its id, a message as its `request_key`, and other commands are

@@ -1,4 +1,4 @@
-"""What is spent of the budgets of a namespace: a register for each budget and shard (W65, ADR 0057).
+"""Spending under the budgets of a namespace: a register for each budget and shard (W65, ADR 0057).
 
 A register's new value is in the batch that stores the usage of a call, so what is stored is counted once. A batch is
 within one shard, so each shard has its part of a budget; the sum of the parts is what was spent.
@@ -52,7 +52,7 @@ class Spender(Protocol):
 
 
 class Spending:
-    """What one run spends. Raises `LogUnavailable`."""
+    """The spending of one run. All methods raise `LogUnavailable`."""
 
     def __init__(self, host: Spender, journal: Journal) -> None:
         self._host, self._log, self._journal = host, host.log, journal

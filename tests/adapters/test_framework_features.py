@@ -1,4 +1,4 @@
-"""What agents of other frameworks have besides instructions and tools: it is carried over, or refused by name."""
+"""Features of agents of other frameworks besides instructions and tools: carried over, or refused by name."""
 
 import base64
 import json

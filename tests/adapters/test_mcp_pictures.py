@@ -33,7 +33,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def count_of(form: Any, sent: Any) -> int:
-    """How often the form occurs in what was sent, with any other keys beside its own."""
+    """Count the form in the requests that were sent, with any other keys beside its own."""
     if isinstance(sent, list):
         return sum(count_of(form, each) for each in sent)
     if not isinstance(sent, dict):

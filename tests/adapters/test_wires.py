@@ -479,7 +479,7 @@ CACHED = {
     "anthropic": (400, 300, 100),
     "bedrock": (400, 300, 300),
 }
-"""What is told of a cache: tokens read, put into it, and those of these for an hour. The rest is plain input."""
+"""The usage of a cache: tokens read, put into it, and those of these for an hour. The rest is plain input."""
 
 
 @every_wire

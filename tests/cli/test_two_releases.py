@@ -198,7 +198,7 @@ def test_workers_of_both_releases_serve_side_by_side_and_pay_each_bill_once(
     for number, run in enumerate(runs):
         both[number % 2].begin(run, "cashier", "--session", run)
     both[0].until("paused", *runs)
-    workers[0].kill()  # its runs are parked, and whoever is there goes on with them
+    workers[0].kill()  # its runs are parked, and the other worker goes on with them
     approved = 0
     while approved < len(runs):
         approved += both[approved % 2].approve_all()

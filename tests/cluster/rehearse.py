@@ -38,7 +38,7 @@ WORKERS = 3
 KILL_EVERY_S = 10.0
 DOWN_S = 2.0
 LOOK_S = 2.0
-"""How long an operator waits before he believes what the database says of a call in doubt."""
+"""The time for which an operator waits before believing what the database says of a call in doubt."""
 SCRIPT = {
     "turns": [
         {"tool_calls": [{"id": name, "name": name, "arguments": {}}]} for name in ("look", "keep", "pay")
@@ -52,7 +52,7 @@ CUT = f"the leader cut off from all others for {CUT_S:g} s"
 
 @dataclasses.dataclass(kw_only=True)
 class Report:
-    """What was done, and what was counted. Durations are seconds."""
+    """The report: faults and counts. Durations are seconds."""
 
     servers: int
     seconds: float

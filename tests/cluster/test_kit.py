@@ -43,7 +43,7 @@ BAD = [
 
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What Helm makes of the chart, by its own code: lint, and one result for each of the values."""
+    """Render the chart with Helm's own code: lint, and one result for each of the values."""
     place = tmp_path_factory.mktemp("helm") / "venv"
     uv = shutil.which("uv")
     make = [uv, "venv", "--quiet", str(place)] if uv else [sys.executable, "-m", "venv", str(place)]
@@ -133,7 +133,7 @@ def test_each_unit_gives_its_process_more_time_than_it_drains_for() -> None:
 
 
 def demand(server: EphemeralServer, namespace: str, agent: str) -> int:
-    """What KEDA's scaler `nats-jetstream` reads, over all shards: pending and unacknowledged of the consumers."""
+    """The figures of KEDA's scaler `nats-jetstream`, over all shards: pending and unacknowledged messages."""
     page = f"{server.monitor_url}/jsz?acc=$G&consumers=true&config=true"
     with closing(urllib.request.urlopen(page, timeout=30)) as answer:
         accounts = json.load(answer)["account_details"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from foldlog import Agent, Registry, ToolContext, tool
 
 TAKES_S = 2.5
-"""How long a call takes after its effect: time enough to lose its result in."""
+"""The time that a call takes after its effect, long enough to lose its result in."""
 TABLES = """
 CREATE TABLE IF NOT EXISTS tries (call TEXT, tool TEXT);
 CREATE TABLE IF NOT EXISTS kept (call TEXT PRIMARY KEY);

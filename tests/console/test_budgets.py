@@ -1,4 +1,4 @@
-"""What the console may cost: time, CPU, memory and places, of a process of its own and of a real browser.
+"""Budgets of the console: time, CPU, memory and places, of a process of its own and of a real browser.
 
 `pytest -m nightly tests/console/test_budgets.py --log-cli-level=INFO` tells the figures. A machine that others use,
 too, shows in the best of some tries what it can do; and work takes at most the CPU time of all that take part.

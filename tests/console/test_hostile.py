@@ -1,4 +1,4 @@
-"""What strangers write stays text: on every screen, in what is saved, and in notifications."""
+"""Text of strangers stays text: on every screen, in what is saved, and in notifications."""
 
 from __future__ import annotations
 

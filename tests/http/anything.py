@@ -62,7 +62,7 @@ class Wish(msgspec.Struct):
 
 
 class Reply(msgspec.Struct):
-    """What came back; status 0: nothing, which only a sender that is gone may get."""
+    """A response; status 0: none, which only a sender that is gone may get."""
 
     status: int
     headers: dict[str, str]

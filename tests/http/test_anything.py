@@ -138,7 +138,7 @@ async def everything(log: Log) -> AsyncIterator[tuple[Any, Runtime]]:
 
 
 async def ids_of(runtime: Runtime) -> dict[str, Sequence[str]]:
-    """What addresses may name: runs that wait and are over, with their approvals, a schedule, a session."""
+    """Things that addresses may name: runs that wait and are over, with their approvals, a schedule, a session."""
     run, approval = await paused(runtime, session="talk")
     over = await runtime.start(runtime.registry.agents["triager"], "Hello", session="chat")
     await over.result()

@@ -302,7 +302,7 @@ def command(
 async def test_the_commands_of_each_role_work_and_no_others(
     guarded: EphemeralServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What dashboards, callers, the job that erases, and operators call, as processes with their users."""
+    """Commands of dashboards, callers, the job that erases, and operators, as processes with their users."""
     (tmp_path / "fine.json").write_text('{"turns": [{"text": "Fine."}]}')
     (tmp_path / "fine_agents.py").write_text(FINE)
 

@@ -29,7 +29,7 @@ class Rules(NamedTuple):
     condition: bool = True
     """A batch is only taken if the register is as it was read."""
     asks_first: bool = True
-    """What is spent is read before a request is sent."""
+    """The spending is read before a request is sent."""
     budget: int = 3
     """The replies that the budget is enough for."""
 

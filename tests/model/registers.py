@@ -29,7 +29,7 @@ class Rules(NamedTuple):
     knows_itself: bool = True
     """A writer looks for its own change before it changes anything."""
     last_position: bool = True
-    """What is not there is only said of the last position."""
+    """Absence is only reported of the last position."""
 
 
 class Writer(NamedTuple):

@@ -33,7 +33,7 @@ class Rules(NamedTuple):
     read_to_end: bool = True
     """A read counts only if it shows all that was restored."""
     leftovers: bool = True
-    """What a restorer has left that died is removed, and everything is done again."""
+    """The remains of a restorer that died are removed, and everything is done again."""
 
 
 class State(NamedTuple):

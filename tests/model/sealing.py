@@ -33,11 +33,11 @@ class Rules(NamedTuple):
     erased_noted: bool = True
     """The record of an erased key stays, without the key."""
     family_key: bool = True
-    """Who goes on with a run uses the key with which it began, not the one that its owner has now."""
+    """A worker that continues a run uses the key with which it began, not the one that its owner has now."""
     cancels: bool = True
-    """Who is woken for a run whose key was erased cancels it."""
+    """A worker that is woken for a run whose key was erased cancels it."""
     refuses: bool = True
-    """Who lacks the wrapping key writes nothing."""
+    """A process without the wrapping key writes nothing."""
 
 
 class Record(NamedTuple):

@@ -1,4 +1,4 @@
-"""What is spent of a budget is what the stored replies cost, in every state that can be reached (W65)."""
+"""The spending of a budget is the cost of the stored replies, in every state that can be reached (W65)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What people keep in registers holds in every state that can be reached, and each rule is needed (W57, W62, W63)."""
+"""Registers keep what they hold in every reachable state, and each rule is needed (W57, W62, W63)."""
 
 import pytest
 

@@ -50,7 +50,7 @@ async def killed(place: Place, point: str, lease_s: float = LEASE_S) -> tuple[Ru
 
 
 def done() -> list[int]:
-    """How often each unsafe call was done."""
+    """Count the executions of each unsafe call."""
     return [workshop.read_diary().count(line) for line in ("remit 12", "remit 13")]
 
 

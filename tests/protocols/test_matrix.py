@@ -48,7 +48,7 @@ TESTS: dict[str, tuple[Any, ...]] = {
         responses.test_a_conversation_with_a_tool_an_approval_and_a_reconnect,
     ),
 }
-"""What holds each cell; all but that of a service on the server of the log take the fixture of both executors."""
+"""The test of each cell; all but that of a service on the server of the log take the fixture of both executors."""
 
 
 def table() -> dict[str, list[str]]:

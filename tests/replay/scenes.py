@@ -47,7 +47,7 @@ async def send(to: str) -> str:
 
 @tool
 async def deploy(to: str) -> str:
-    """Deploy, if somebody approves."""
+    """Deploy after an approval."""
     return f"deployed to {to}"
 
 

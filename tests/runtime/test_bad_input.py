@@ -1,4 +1,4 @@
-"""What callers and code give to waits, signals, callbacks, workflows and schedules, and should not: one clear error.
+"""Bad input of callers and code to waits, signals, callbacks, workflows and schedules: one clear error.
 
 Nothing hangs, nothing is stored that cannot be read, and the same is refused in a tool and in a workflow.
 """

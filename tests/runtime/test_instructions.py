@@ -18,7 +18,7 @@ Script = Callable[..., str]
 
 
 class Manners:
-    """How somebody is spoken to."""
+    """The way in which a user is addressed."""
 
     async def of(self, user: str | None) -> str:
         return f"Call the user {user}."

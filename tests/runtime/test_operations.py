@@ -1,4 +1,4 @@
-"""What operators ask of a namespace: workers, lanes, slots, breakers, queues and costs."""
+"""Questions of operators about a namespace: workers, lanes, slots, breakers, queues and costs."""
 
 from __future__ import annotations
 

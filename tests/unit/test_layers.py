@@ -267,7 +267,7 @@ def found_in(
     *folders: str,
     read: Callable[[Path], ast.Module] = imports,
 ) -> dict[str, Collection[str]]:
-    """What a look at each file of the folders finds, by file; those without anything are left out."""
+    """The findings in each file of the folders, by file; those without anything are left out."""
     found = {path.as_posix(): look(path, read(path)) for path in source_files(*folders)}
     assert found
     return {path: each for path, each in found.items() if each}

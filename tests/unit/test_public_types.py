@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("foldlog", "foldlog.runtime", "foldlog.eventlog", "foldlog.replay")
 """The packages whose names programs use; their signatures are looked at whole."""
 HAVE_TYPES = (*PACKAGES, "foldlog.types", "foldlog.runtime.ports")
-"""Where the types are imported from. Of `foldlog.runtime.ports` each module is public."""
+"""The packages from which the types are imported. Of `foldlog.runtime.ports` each module is public."""
 
 
 @functools.cache

@@ -73,7 +73,7 @@ def goes_on(state: RunState) -> bool:
 
 
 def broken(path: Path) -> int:
-    """How often a restored run goes on unasked, over all cuts of a history, and whatever is said to it."""
+    """Count how often a restored run goes on unasked, over all cuts of a history, and whatever is said to it."""
     found = 0
     for cut in cuts(path):
         state = taken(cut, Restore(at=1e9))

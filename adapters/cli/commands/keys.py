@@ -22,7 +22,7 @@ app = typer.Typer(
 
 @app.command()
 def generate(context: typer.Context) -> int:
-    """Print a new wrapping key, for a secret store: whoever has it can read all that is sealed."""
+    """Print a new wrapping key, for a secret store: its holder can read all that is sealed."""
     from ....eventlog.sealing import generated
     from ..output.terminal import Screen
 

@@ -38,7 +38,7 @@ def _budgets() -> None:
 
 @slots.command("list")
 def list_slots(context: typer.Context, *, json: Json = False) -> int:
-    """List the slots that somebody holds or waits for: the runs, and their calls."""
+    """List the slots that are held or waited for: by which runs, and which of their calls."""
     from ..loops import run_async
 
     return run_async(_list_slots(settings_of(context), json=json))

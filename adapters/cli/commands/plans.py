@@ -134,7 +134,7 @@ async def _save(
 _TOLD = frozenset(
     ("version", "status", "removed", "note", "by", "via", "request_id", "run", "call", "at", "changes")
 )
-"""What `plans show --json` tells besides: its output can be saved again."""
+"""The other keys of `plans show --json`, so that its output can be saved again."""
 
 
 def _plain(plan: PlanVersion) -> dict[str, Any]:

@@ -70,7 +70,7 @@ async def _top(settings: Settings, interval: float, *, once: bool) -> int:
 
 
 class Seen(NamedTuple):
-    """What one look has found. `ends` are the unique ends of the ids of `runs` and of the runs of `approvals`."""
+    """The rows of one look. `ends` are the unique ends of the ids of `runs` and of the runs of `approvals`."""
 
     namespace: str
     at: float

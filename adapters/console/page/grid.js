@@ -13,7 +13,7 @@ const AROUND = 8;
  * @param {{label: string, columns: Column[], rows: any[], rowKey: (row: any, n: number) => string, total?: number|null,
  *   cursor: number, onCursor: (n: number) => void, onOpen?: (row: any, n: number) => void, onEnd?: () => void,
  *   chosen?: Set<string>, onChoose?: (row: any) => void, follow?: boolean, onLeave?: () => void, rowClass?: (row: any) => string, onTop?: (top: boolean) => void,
- *   height?: number, narrowHeight?: number, keys?: boolean, steady?: any}} props `follow`: its end is shown, until somebody
+ *   height?: number, narrowHeight?: number, keys?: boolean, steady?: any}} props `follow`: its end is shown, until the reader
  * scrolls up, which `onLeave` tells. `steady`: a row is drawn again only if it, the one before it or this changes. */
 export function Grid({ label, columns, rows, rowKey, total, cursor, onCursor, onOpen, onEnd, chosen, onChoose, follow, onLeave, rowClass, onTop, height, narrowHeight = 84, keys = true, steady }) {
   const box = useRef(/** @type {HTMLDivElement|null} */ (null));

@@ -36,7 +36,7 @@ export class Topics {
     if (message.drop) mine.delete(message.drop);
     if (message.add) {
       mine.add(message.add);
-      // A run is read from its beginning: whoever was further knows the rows already, and takes none twice. A list goes
+      // A run is read from its beginning: a reader that was further knows the rows already, and takes none twice. A list goes
       // on from now, and has a place already if another tab follows it.
       const isRun = message.add.startsWith("run:");
       if (isRun || !this.cursors.has(message.add)) this.cursors.set(message.add, "");

@@ -50,7 +50,7 @@ class Lanes(msgspec.Struct, frozen=True):
 
 
 class Slots(msgspec.Struct, frozen=True):
-    """The slots that somebody holds or waits for."""
+    """The slots that are held or waited for."""
 
     rows: list[SlotRow]
 

@@ -1,4 +1,4 @@
-"""The ordering rules, held against what is stored while somebody looks: the newest commits, and all that come."""
+"""The ordering rules, checked while a reader looks: over the newest commits, and all that come."""
 
 from __future__ import annotations
 

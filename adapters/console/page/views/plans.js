@@ -47,7 +47,7 @@ function One({ name }) {
   }}<//></section>`;
 }
 
-/** The steps of a plan, to edit; saved as the next version unless somebody else, or a run, was first.
+/** The steps of a plan, to edit; saved as the next version unless another person, or a run, was first.
  * @param {{plan: any, version: number, saved?: () => void}} props */
 function Form({ plan, version, saved }) {
   const [name, rename] = useState(plan.name);

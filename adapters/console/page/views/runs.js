@@ -104,7 +104,7 @@ function useRuns(filter) {
       const { next, asked } = state.current;
       if (!next || asked === next || state.current.key !== key) return;
       change({ asked: next });
-      // Behind a row that was the last to be kept: times are exclusive, and whoever has the same is there already.
+      // Behind a row that was the last to be kept: times are exclusive, and a run with the same time is there already.
       const behind = typeof next === "string" ? { before: next } : { to: next.submitted_at + 1e-6 };
       const page = await get(`/runs${query({ ...given, limit: 200, ...behind })}`).catch(() => null);
       if (!page || state.current.asked !== next) {

@@ -76,7 +76,7 @@ function Access() {
     tokens.reload();
   };
   const revoke = (/** @type {any} */ each) => async () => {
-    if (!(await confirmed({ title: `Revoke the token ${each.name}?`, text: "Whoever uses it is refused from then on.", verb: "Revoke" }))) return;
+    if (!(await confirmed({ title: `Revoke the token ${each.name}?`, text: "Its holder is refused from then on.", verb: "Revoke" }))) return;
     await remove(`/tokens${at(each.id ?? each.name)}`);
     note(`The token ${each.name} is revoked`);
     tokens.reload();
