@@ -339,7 +339,7 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `serves` are the agents whose wake-ups it takes, up to `concurrency` at a time; a program takes none. `release` is
     the version of foldlog, `build` what its operator calls the code it runs, and `since` is Unix seconds. `offer` is
-    null for a program: its runs are its own.
+    null for a program: its runs are its own. A worker that is `draining` takes no more wake-ups, and finishes its runs.
     """
 
     worker: str
@@ -351,11 +351,12 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     build: str = ""
     since: float = 0.0
     offer: Offer | None = None
+    draining: bool = False
 
 
 def served(present: Iterable[Presence]) -> frozenset[str]:
     """Return the agents whose wake-ups are taken by these processes."""
-    return frozenset(agent for each in present for agent in each.serves)
+    return frozenset(agent for each in present if not each.draining for agent in each.serves)
 
 
 Announce = Callable[[Presence], Awaitable[None]]

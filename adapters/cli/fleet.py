@@ -71,6 +71,7 @@ def _told(worker: Presence) -> str:
     return (
         f"{worker.worker} ({build}foldlog {worker.release}, process {worker.pid} on {worker.host}) serves "
         f"{_some(worker.serves)}, up to {worker.concurrency} runs at a time"
+        f"{'; it drains, and takes no more runs' if worker.draining else ''}"
     )
 
 

@@ -20,14 +20,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
 from ...eventlog.errors import KeyErased, KeyMissing, LogCorrupted, LogUnavailable, RunGone
 from ...eventlog.names import run_subject
-from ...eventlog.ports import Delivery, Lease, Log, Wakeup
+from ...eventlog.ports import Announce, Delivery, Lease, Log, Presence, Wakeup
 from ...projections.run_state import RunState
 from ..core.commands import Command, Leave, TimerDue
 from ..core.decide import take
@@ -141,19 +141,19 @@ class Worker:
         told = here if stored is None else stored.announced(here)
         async with leases.presence(told) as announce, leases.deaths() as deaths:
             redelivering = asyncio.create_task(self._redeliver(deaths))
-            following = [asyncio.create_task(self._hooks())]
+            following, taking = [asyncio.create_task(self._hooks())], list[asyncio.Task[None]]()
             try:
                 async with self._log.wakeups.pull(agents) as deliveries:
                     if stored is not None:
-                        following.append(asyncio.create_task(stored.follow(here, deliveries, announce)))
+                        taking.append(asyncio.create_task(stored.follow(here, deliveries, announce)))
                     self._pulling = True
                     await self._receive(deliveries)
+                    await _cancelled(taking)
+                    told = here if stored is None else stored.announced(here)
+                    following.append(asyncio.create_task(_told_to_drain(announce, told)))
                     await self._drain()
             finally:
-                left = [redelivering, *following, *self._handling]
-                for task in left:
-                    task.cancel()
-                await asyncio.gather(*left, return_exceptions=True)
+                await _cancelled([redelivering, *following, *taking, *self._handling])
                 await self._keeper.aclose()
 
     async def _receive(self, deliveries: AsyncIterator[Delivery]) -> None:
@@ -398,6 +398,18 @@ async def _unless(stopping: asyncio.Event, waiting: Awaitable[T]) -> T | None:
         future.cancel()
         stopped.cancel()
         await asyncio.gather(future, stopped, return_exceptions=True)
+
+
+async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _told_to_drain(announce: Announce, worker: Presence) -> None:
+    """Announce that the worker drains, for those who look at it; it drains also if nobody hears that."""
+    with contextlib.suppress(LogUnavailable):
+        await announce(msgspec.structs.replace(worker, draining=True))
 
 
 def _stored_serving(host: Host) -> StoredServing:

@@ -86,6 +86,7 @@ class Operations:
                 since=each.since,
                 drives=tuple(sorted(held.get(each.worker, ()), key=lambda drive: drive.run_id)),
                 silent_s=max((drive.lease_age_s for drive in held.get(each.worker, ())), default=0.0),
+                draining=each.draining,
             )
             for each in await self._log.leases.present()
         ]
@@ -175,8 +176,8 @@ class Operations:
         ]
 
     async def agents(self) -> list[AgentRow]:
-        """Return the agents that have open root runs or workers, by their names."""
-        present = await self._log.leases.present()
+        """Return the agents that have open root runs, or workers that take some, by their names."""
+        present = [each for each in await self._log.leases.present() if not each.draining]
         counts: dict[str, dict[str, int]] = {agent: {} for each in present for agent in each.serves}
         for row in await self._open():
             if row.parent is None:

@@ -19,7 +19,7 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     """A process that is present, as it announced itself, and what it drives. `since` is in Unix seconds.
 
     `serves` is empty for a program that drives only runs of its own. `silent_s` is the longest time since a lease of it
-    was renewed, 0 without any.
+    was renewed, 0 without any. A worker that is `draining` takes no more runs, and finishes those that it drives.
     """
 
     worker: str
@@ -32,6 +32,7 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     drives: tuple[Drive, ...]
     silent_s: float
+    draining: bool
 
 
 class LostWorker(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """Durable runs, a worker process and the commands that watch and steer them: all real processes on a real server."""
 
 import asyncio
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -137,12 +138,17 @@ def test_a_worker_drains_on_sigterm_and_gives_back_what_it_cannot_finish(
     assert project.run("runs", "show", project.only_run(), "--json").document["owner"] is None
 
 
-def test_a_second_signal_ends_a_worker_at_once(project: Project, start: Start) -> None:
+def test_a_worker_that_drains_is_shown_so_and_ends_at_once_with_a_second_signal(
+    project: Project, start: Start
+) -> None:
     worker = ready(start, "w1")
     running = start("run", "project_agents:hanging", "question", "--executor", "durable")
     running.until("for ever")
     worker.interrupt()
     worker.until("draining")
+    while "; it drains, and takes no more runs" not in (told := project.run("doctor")).out:
+        assert "w1" in told.out
+    assert re.search(r"w1 +1 of \d+ .*nothing more: it drains", project.run("top", "--once").out)
     worker.interrupt()
     assert worker.end().code == 130
 

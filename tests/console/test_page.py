@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from foldlog.eventlog.events import Status
+from foldlog.eventlog.ports import Presence
 from playwright.sync_api import expect
 
 from tests.console.conftest import Open, violations
@@ -342,6 +343,17 @@ def test_a_fork_shows_its_plan_before_it_starts_and_then_leads_to_itself(open_pa
 def test_the_list_says_why_a_run_waits(open_page: Open, site: Site) -> None:
     page = open_page("runs?f=status:queued")
     expect(page.locator(".line.why").first).to_contain_text("No worker serves agent", timeout=20_000)
+
+
+def test_a_worker_that_drains_is_shown_so(open_page: Open, site: Site) -> None:
+    leaving = site.runtime.log.leases.presence(
+        Presence(worker="w-old", serves=("clerk",), concurrency=4, draining=True)
+    )
+    site.do(leaving.__aenter__())
+    page = open_page("workers")
+    expect(page.get_by_role("row").filter(has_text="w-old")).to_contain_text("draining")
+    site.do(leaving.__aexit__(None, None, None))
+    expect(page.get_by_role("row").filter(has_text="w-old")).to_have_count(0)
 
 
 def test_children_are_hidden_in_the_list_and_shown_below_their_parents_as_a_tree(

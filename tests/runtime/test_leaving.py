@@ -57,6 +57,35 @@ async def test_a_worker_that_has_no_time_to_release_a_run_leaves_it_to_others_at
         await serving
 
 
+async def test_a_worker_that_drains_says_so_and_counts_no_more_as_one_that_serves(
+    script: Callable[..., str],
+) -> None:
+    held = HeldTool()
+    agent = Agent("ops", model=script(calls(call("wait")), says("done")), tools=[held.wait])
+    log, registry = MemoryLog(), Registry(agents=[agent])
+    async with Runtime.open(log=log, registry=registry) as runtime:
+        run = await runtime.start(agent, "question", executor="durable")
+        leaving = Worker(Host(log=log, registry=registry, worker="leaving"), grace_s=3600.0)
+        left = asyncio.create_task(leaving.serve())
+        await held.entered.wait()
+        operations = runtime.operations
+        assert [row.draining for row in await operations.workers() if row.worker == "leaving"] == [False]
+        leaving.stop()
+        found = await operations.workers()
+        while not any(row.draining for row in found):
+            found = await operations.workers()  # each look lets the worker go on
+        (row,) = (row for row in found if row.draining)
+        assert ([drive.run_id for drive in row.drives], row.serves) == ([run.run_id], ("ops",))
+        later = await runtime.start(agent, "another", executor="durable")
+        waits = await operations.why(await (await runtime.index()).runs(status="queued"))
+        assert waits[later.run_id].sentence == "No worker serves agent `ops`."
+        assert [queue.workers for queue in await operations.agents()] == [()]
+        held.let_go.set()
+        assert (await run.result(timeout_s=30)).output == "done"
+        await left
+        assert "leaving" not in {row.worker for row in await operations.workers()}
+
+
 class Deploy:
     """An unsafe tool that is at work until it is let go, and a tool beside it that waits for people."""
 

@@ -291,7 +291,8 @@ def _workers(rows: Sequence[WorkerRow]) -> _Part:
         runs = f"{len(row.drives)} of {row.concurrency}" if row.serves else str(len(row.drives))
         sign = f"{row.silent_s:.1f} s" if row.drives else ""
         told = (one_line(row.worker), runs, sign, one_line(row.build or row.release))
-        cells.append([*told, one_line(", ".join(row.serves))])
+        serves = one_line(", ".join(row.serves))
+        cells.append([*told, f"nothing more: it drains ({serves})" if row.draining else serves])
     return _Part("Workers", columns, cells, len(rows))
 
 
