@@ -81,6 +81,12 @@ class Projector:
             self._places.clear()
             self.following.clear()
 
+    def reached(self) -> tuple[int, ...]:
+        """Return positions in each shard that the last answer had reached; `changes` has told of nothing later."""
+        if self.following.is_set():
+            return self.places()
+        return tuple(self.rows.checkpoint(shard).head.position for shard in range(self.log.events.shards))
+
     def places(self) -> tuple[int, ...]:
         """Return the position in each shard up to which `changes` has told of everything, while `follow` runs."""
         return tuple(self._places.get(shard, 0) for shard in range(self.log.events.shards))

@@ -44,6 +44,27 @@ def test_a_run_that_starts_now_appears_and_ends_without_a_reload(open_page: Open
     site.do(run.result(timeout_s=30))
 
 
+def test_a_run_that_ends_between_the_list_and_its_stream_is_in_the_list(open_page: Open, site: Site) -> None:
+    listed = "runs?f=agent:clerk status:completed"
+    page, beside = open_page("settings"), open_page(listed)
+    expect(beside.locator(".stream")).to_contain_text("live")
+    started: list[str] = []
+
+    def late(route: Any) -> None:
+        if "runs" in route.request.url and not started:
+            run = site.do(site.runtime.start(site.runtime.registry.agents["clerk"], "In between"))
+            site.do(run.result(timeout_s=30))
+            expect(beside.get_by_role("row").filter(has_text="In between")).to_be_visible()  # all were told
+            started.append(run.run_id)
+        route.continue_()
+
+    page.add_init_script("delete window.SharedWorker")  # whose requests a test cannot hold back
+    page.route(re.compile("/api/v1/stream"), late)
+    page.goto(site.address + listed)
+    wait_for(lambda: started or page.wait_for_timeout(10))
+    expect(page.get_by_role("row").filter(has_text="In between")).to_contain_text("completed")
+
+
 def test_a_run_is_shown_as_it_goes_on_with_all_of_its_events(open_page: Open, site: Site) -> None:
     agent = site.runtime.registry.agents["refunds"]
     run = site.do(site.runtime.start(agent, "Order 17 was paid twice"))

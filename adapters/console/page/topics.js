@@ -40,7 +40,9 @@ export class Topics {
       // on from now, and has a place already if another tab follows it.
       const isRun = message.add.startsWith("run:");
       if (isRun || !this.cursors.has(message.add)) this.cursors.set(message.add, "");
-      if (isRun) this.again.add(message.add);
+      // Or from where it was read, for all tabs: a row that they have already stays the same.
+      if (message.cursor && !isRun) this.cursors.set(message.add, message.cursor);
+      if (isRun || message.cursor) this.again.add(message.add);
       if (this.whole.has(message.add)) port.postMessage({ frame: this.whole.get(message.add) });
     }
     const wanted = this.wanted();

@@ -21,9 +21,10 @@ from ....runtime.ports.suggestions import nearest
 from ....runtime.stream import is_shown
 from ...http.answers import Refused
 from ...http.identifiers import traceparent
-from ..paging import Rows, parse_place, place_of
+from ..paging import parse_place, place_of
 from ..queries import COUNTED_MAX, RunQuery
 from ..routing import Answered, Call, Nothing, Page, Route
+from ..streaming.lists import places_text
 
 CHILDREN_MAX = 1000
 EVENTS_MAX = 1000
@@ -58,6 +59,14 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     fork: dict[str, Any] | None
     children: list[RunRow]
     forks: list[str]
+
+
+class Runs(msgspec.Struct, frozen=True):
+    """A page of runs. `next` is the `before` of the page after it; a stream of this list goes on from `cursor`."""
+
+    rows: list[RunRow]
+    next: str | None
+    cursor: str
 
 
 class EventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -157,7 +166,7 @@ class Done(msgspec.Struct, frozen=True):
     status: str
 
 
-async def list_runs(call: Call[RunsQuery, Nothing]) -> Rows[RunRow]:
+async def list_runs(call: Call[RunsQuery, Nothing]) -> Runs:
     """List runs, newest first."""
     index, query = await call.door.index(), call.query
     order: Literal["submitted_at", "updated_at"] = (
@@ -166,7 +175,8 @@ async def list_runs(call: Call[RunsQuery, Nothing]) -> Rows[RunRow]:
     rows = await index.runs(query.limit + 1, before=parse_place(query.before), order=order, **query.filters())
     page = rows[: query.limit]
     more = len(rows) > query.limit
-    return Rows(page, place_of(getattr(page[-1], order), page[-1].run_id) if more else None)
+    following = place_of(getattr(page[-1], order), page[-1].run_id) if more else None
+    return Runs(page, following, places_text(index.reached()))
 
 
 async def count_runs(call: Call[RunQuery, Nothing]) -> dict[str, int | str]:
@@ -341,9 +351,7 @@ async def _done(call: Call[Any, Any]) -> Done:
 
 
 ROUTES = (
-    Route(
-        method="GET", path="/runs", role="viewer", endpoint=list_runs, query=RunsQuery, answer=Rows[RunRow]
-    ),
+    Route(method="GET", path="/runs", role="viewer", endpoint=list_runs, query=RunsQuery, answer=Runs),
     Route(
         method="GET",
         path="/runs/counts",

@@ -24,8 +24,9 @@ export default function Compare() {
     return { found, rows, all };
   });
   const more = async () => {
-    const { found } = compared.data, next = await post("/compare", { ...ask, after: found.next });
-    compared.set({ ...compared.data, found: { ...next, rows: [...found.rows, ...next.rows] } });
+    const before = /** @type {any} */ (compared.data), { found } = before;
+    const next = await post("/compare", { ...ask, after: found.next });
+    compared.set({ ...before, found: { ...next, rows: [...found.rows, ...next.rows] } });
   };
   const drop = (/** @type {string} */ name) => async (/** @type {any} */ event) => {
     event.preventDefault();

@@ -44,22 +44,23 @@ function useRuns(filter) {
   };
   useEffect(() => {
     const control = new AbortController();
-    /** What came while the list was read. @type {any[]} */
-    let early = [];
-    Promise.all([get(`/runs${query({ ...given, limit: PAGE })}`, control.signal), get(`/runs/counts${query({ ...given, status: null })}`, control.signal)]).then(
-      ([page, counts]) => {
-        change({ key, rows: page.rows, next: page.next, counts, error: null, fresh: [], asked: null });
-        for (const data of early) merge(data);
-      },
-      (error) => error.name === "AbortError" || change({ key, error }),
-    );
-    const topic = `runs${query(given)}`;
-    const end = follow(topic, null, ({ event, data }) => {
-      if (event === "resync") again((n) => n + 1);
-      if (event !== "list") return;
-      if (state.current.key === key) merge(data);
-      else early.push(data);
-    });
+    let told = false, end = () => {};
+    const begin = (/** @type {string} */ cursor) => {
+      end = follow(`runs${query(given)}`, cursor, ({ event, data }) => {
+        if (event === "resync") again((n) => n + 1);
+        if (event !== "list") return;
+        told = true;
+        merge(data);
+      });
+    };
+    const read = async () => {
+      const page = await get(`/runs${query({ ...given, limit: PAGE })}`, control.signal);
+      change({ key, rows: page.rows, next: page.next, error: null, fresh: [], asked: null });
+      begin(page.cursor); // what has changed since then comes, too
+      const counts = await get(`/runs/counts${query({ ...given, status: null })}`, control.signal);
+      if (!told) change({ counts });
+    };
+    read().catch((error) => error.name === "AbortError" || change({ key, error }));
     return () => {
       control.abort();
       end();
