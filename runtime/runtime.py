@@ -52,6 +52,7 @@ from .burying.options import EraseOptions, erase
 from .core.answers import given_arguments, given_json
 from .core.commands import Resolve
 from .core.rules import rules_of
+from .core.shared_budgets import SharedBudget
 from .core.submission import actor_of, submitted_event, with_actor
 from .core.waits import given_answer
 from .driving.host import Host, build_setting, public_url_setting
@@ -136,7 +137,7 @@ class Runtime(Generic[DepsT_co]):
         executors: Mapping[str, Executor] | None = None,
         policy: Mapping[str, Any] | None = None,
         limits: Mapping[str, int] | None = None,
-        budgets: Mapping[str, Any] | None = None,
+        budgets: Mapping[str, Any] | tuple[SharedBudget, ...] | None = None,
         seal: KeyWrapper | None = None,
     ) -> AsyncIterator[Runtime[OpenedT]]:
         """Connect to the log at `url`: `nats://...`, `memory://`, or (None) `NATS_URL`, else the project's own server.
@@ -689,6 +690,11 @@ class Runtime(Generic[DepsT_co]):
         from .shared.plans import StandingPlans
 
         return StandingPlans(self.log)
+
+    @property
+    def budgets(self) -> tuple[SharedBudget, ...]:
+        """The budgets of the namespace that this process knows."""
+        return self._host.budgets
 
     @property
     def operations(self) -> Operations:

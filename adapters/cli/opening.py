@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ...projections.approvals import ApprovalRow
     from ...projections.run_list import RunRow
     from ...runtime import Registry, Runtime
+    from ...runtime.core.shared_budgets import SharedBudget
     from .output.records import LogFormat
 
 _PART_MIN = 4
@@ -23,9 +24,16 @@ _CANDIDATES = 5
 
 @contextlib.asynccontextmanager
 async def opened(
-    settings: Settings, registry: Registry | None = None, *, log_format: LogFormat = "text"
+    settings: Settings,
+    registry: Registry | None = None,
+    *,
+    budgets: tuple[SharedBudget, ...] | None = None,
+    log_format: LogFormat = "text",
 ) -> AsyncIterator[Runtime]:
-    """Open a runtime on the log that the user chose. Raises `ConfigError`, `LogUnavailable`."""
+    """Open a runtime on the log that the user chose. Raises `ConfigError`, `LogUnavailable`.
+
+    `budgets` are those of the namespace, instead of what the registry makes of the project's configuration.
+    """
     from ...runtime import Runtime
     from .output.records import show_logs
 
@@ -35,7 +43,7 @@ async def opened(
         namespace=settings.namespace,
         registry=registry,
         limits={} if registry is None else None,
-        budgets={} if registry is None else None,
+        budgets={} if registry is None else budgets,
     ) as runtime:  # what drives nothing needs no limits, and a wrong one must not prevent reading
         yield runtime
 

@@ -12,6 +12,7 @@ reads (`shared.spending`); here is what follows from them.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
@@ -51,7 +52,7 @@ _HOUR_S = 3600.0
 
 
 class SharedBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """An amount for a period; `name` is as configured, such as `user:*`."""
+    """An amount for a period; `name` is as configured, such as `user:*`. Without an amount: one of other processes."""
 
     name: str
     cost_usd: Decimal | None = None
@@ -62,7 +63,9 @@ class SharedBudget(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def amount(self) -> str:
-        """The amount in words: `2 USD a day`."""
+        """The amount in words: `2 USD a day`; empty if it is not known."""
+        if self.cost_usd is None and self.tokens is None:
+            return ""
         whole = Spent(tokens=self.tokens or 0, cost_usd=str(self.cost_usd or 0))
         return f"{self.told(whole)} {'in total' if self.per == 'total' else _A[self.per]}"
 
@@ -236,6 +239,15 @@ def owners_of(budget: SharedBudget, budgets: Iterable[SharedBudget], known: Iter
         return
     own = {each.name for each in budgets}
     yield from (Purse(budget, name) for name in known if name.startswith("user:") and name not in own)
+
+
+def purses_in(registers: Iterable[BudgetUpdated]) -> Iterator[Purse]:
+    """Yield the purses that registers are of, without amounts; none of a time zone that is unknown in this process."""
+    owners = {register_name(each.name, each.per, each.time_zone): each for each in registers}
+    for _name, each in sorted(owners.items()):
+        with contextlib.suppress(KeyError, ValueError, OSError):
+            zone_of(each.time_zone)
+            yield Purse(SharedBudget(name=each.name, per=each.per, time_zone=each.time_zone), each.name)
 
 
 def is_of_a_model(budget: str) -> bool:

@@ -28,11 +28,16 @@ def project_limits(given: Mapping[str, int] | None) -> dict[str, int]:
     return check_limits(table, place) if table else {}
 
 
-def project_budgets(registry: Registry[Any], given: Mapping[str, Any] | None) -> tuple[SharedBudget, ...]:
+def project_budgets(
+    registry: Registry[Any], given: Mapping[str, Any] | tuple[SharedBudget, ...] | None
+) -> tuple[SharedBudget, ...]:
     """Return the given budgets, or those of the project's configuration. Raises `ConfigError`.
 
-    A model that has one must be known in this process, with its price if dollars are counted.
+    A model that has one must be known in this process, with its price if dollars are counted; budgets that are given as
+    such were checked by who gives them.
     """
+    if isinstance(given, tuple):
+        return given
     place, table = "budgets", given
     if given is None:
         reader = installed(PROJECT).get("default")

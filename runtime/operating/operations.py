@@ -14,7 +14,7 @@ from ...projections.operating.board import Before, waiter_of_row
 from ...projections.operating.costs import By, CostSum, sums
 from ...projections.operating.why import Why, why
 from ...projections.run_list import OPEN
-from ..core.shared_budgets import Purse, SharedBudget, Spent, owners_of, sum_of
+from ..core.shared_budgets import Purse, SharedBudget, Spent, owners_of, purses_in, sum_of
 from ..journal.lanes import read_lane
 from ..shared.spending import all_spent
 from .rows import (
@@ -149,15 +149,19 @@ class Operations:
         ]
 
     async def budgets(self, budgets: Sequence[SharedBudget]) -> list[BudgetRow]:
-        """Return what is spent of these budgets now, those of each user once for each user who has spent anything."""
+        """Return what is spent of these budgets now, those of each user once for each user who has spent anything.
+
+        Without any: what other processes count in a period that is not over, with an empty amount.
+        """
         now, parts = self._log.clock.now(), await all_spent(self._log)
-        return [
+        registers = [each for part in parts.values() for each in part]
+        known = sorted({each.name for each in registers})
+        purses = [purse for budget in budgets for purse in owners_of(budget, budgets, known)]
+        rows = [
             _budget(purse, sum_of(parts.get(purse.key, ()), purse.budget.period(now)[0]), now)
-            for budget in budgets
-            for purse in owners_of(
-                budget, budgets, sorted({each.name for part in parts.values() for each in part})
-            )
+            for purse in (purses if budgets else purses_in(registers))
         ]
+        return [row for row in rows if row.amount or row.calls]
 
     async def breakers(self) -> list[BreakerRow]:
         """Return the circuit breakers that have counted failures, by their names."""
@@ -214,7 +218,7 @@ def _budget(purse: Purse, spent: Spent, now: float) -> BudgetRow:
         amount=budget.amount,
         per=budget.per,
         time_zone=budget.time_zone,
-        when_spent=budget.when_spent,
+        when_spent=budget.when_spent if budget.amount else "",
         began_at=began_at,
         until=until,
         calls=spent.calls,

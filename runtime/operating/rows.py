@@ -95,8 +95,9 @@ class SlotRow(msgspec.Struct, frozen=True, kw_only=True):
 class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
     """The spending of a budget of the namespace by its owner, such as `user:ada`, in the period that began then.
 
-    Amounts of dollars are decimals; those that the budget does not limit are null, also in what is left. Of `calls`,
-    `unpriced` have no known cost. `until` (Unix seconds) is null for a total.
+    Amounts of dollars are decimals; what is left is null if the budget does not limit it. `amount` and `when_spent` are
+    empty in a process that does not know the budget. Of `calls`, `unpriced` have no known cost. `until` (Unix seconds)
+    is null for a total.
     """
 
     owner: str

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+import urllib.request
+
 from tests.cli.commands import Project
 
 
@@ -62,6 +66,26 @@ def test_what_is_spent_of_budgets_and_what_is_left_is_listed(project: Project) -
     assert each["left_tokens"] == 1_000_000 - each["tokens"]
     assert (all_runs["tokens"], all_runs["left_tokens"], all_runs["until"]) == (each["tokens"], 0, None)
     assert "1,000,000 tokens a month" in project.run("budgets", "list").out
+    config.write_text("")
+    unknown = [row for row in project.run("budgets", "list", "--json").document if not row["amount"]]
+    assert [row["owner"] for row in unknown] == ["namespace", "user:ada"]
+    (told,) = [line for line in project.run("budgets", "list").out.splitlines() if "user:ada" in line]
+    assert "unknown" in told
+    assert f"0 USD and {each['tokens']} tokens" in told
+
+
+def test_a_console_shows_budgets_of_models_that_only_the_workers_know(project: Project) -> None:
+    config = project.place / "of_workers.toml"
+    config.write_text('[budgets]\n"model:acme:large" = { cost_usd = 5, per = "day" }\n')
+    serving = project.start("console", "--no-auth", "--port", "0", FOLDLOG_CONFIG=str(config))
+    try:
+        found = re.search(r"http://[\d.:]+", serving.until("serving"))
+        assert found is not None
+        with urllib.request.urlopen(f"{found[0]}/api/v1/budgets", timeout=60) as answer:
+            (row,) = json.load(answer)["rows"]
+    finally:
+        serving.kill()
+    assert (row["owner"], row["amount"], row["left_usd"]) == ("model:acme:large", "5 USD a day", "5")
 
 
 def test_a_wrong_budget_is_refused_before_anything_is_driven(project: Project) -> None:

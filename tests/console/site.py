@@ -113,6 +113,15 @@ SCRIPTS: dict[str, Any] = {
 }
 
 
+BUDGETS = {
+    "user:*": [
+        {"tokens": 1_000_000, "per": "month", "time_zone": "Asia/Tokyo"},
+        {"tokens": 5_000_000, "per": "total"},
+    ],
+    "agent:nobody": {"cost_usd": 50, "per": "day"},
+}
+
+
 class Site:
     """The shop on a server in a thread. `address` ends with a slash; `do` runs a coroutine in its loop."""
 
@@ -202,7 +211,9 @@ class Site:
     @contextlib.asynccontextmanager
     async def shop(self) -> AsyncIterator[Runtime]:
         """Open the runtime of the shop."""
-        async with Runtime.open(self.nats.url, registry=self.registry(), namespace="shop") as runtime:
+        async with Runtime.open(
+            self.nats.url, registry=self.registry(), namespace="shop", budgets=BUDGETS
+        ) as runtime:
             yield runtime
 
     async def fill(self) -> None:

@@ -14,8 +14,9 @@ from foldlog.eventlog.events import Status
 from foldlog.eventlog.ports import Presence
 from playwright.sync_api import expect
 
-from tests.console.conftest import Open, violations
+from tests.console.conftest import PHONE, Open, violations
 from tests.console.site import HOSTILE, Site, wait_for
+from tests.console.test_wcag import faults
 from tests.unit.traces import Family, step_started
 
 
@@ -172,6 +173,27 @@ def test_what_a_tool_returns_stays_text_wherever_it_is_shown(open_page: Open, si
     assert page.locator("img, script:not([src]), iframe").count() == 0
     assert "\u202e" not in page.inner_text("body")
     assert HOSTILE[:10] in page.content() or "&lt;img" in page.content()
+
+
+def test_the_queue_shows_what_is_spent_of_budgets_and_their_users_stay_text(
+    open_page: Open, site: Site
+) -> None:
+    user = f"{HOSTILE[:150]}{'x' * 80}"
+    run = site.do(site.runtime.start(site.runtime.registry.agents["mail"], "Read it", user=user))
+    site.do(run.result(timeout_s=30))
+    page = open_page("queue", size=PHONE)
+    shown = page.get_by_role("list", name="Budgets")
+    month = shown.get_by_role("listitem").filter(has_text="<img src=x onerror=").filter(has_text="Asia/Tokyo")
+    expect(month).to_contain_text("272 tokens")
+    expect(month).to_contain_text("1,000,000 tokens a month")
+    expect(month).to_contain_text("999,728 tokens left")
+    expect(month.locator("time")).to_have_count(1)
+    expect(shown.get_by_role("listitem").filter(has_text="agent:nobody")).to_contain_text("$50")
+    assert shown.evaluate("each => each.scrollWidth <= each.clientWidth")
+    assert page.evaluate("document.body.dataset.hacked ?? 'no'") == "no"
+    assert page.locator("main img, script:not([src]), iframe").count() == 0
+    assert "\u202e" not in page.inner_text("body")
+    assert faults(page, [("dark", PHONE)]) == []
 
 
 def test_everything_is_reached_by_the_keyboard_alone(open_page: Open, site: Site) -> None:

@@ -64,10 +64,12 @@ class Api:
 
 
 @contextlib.asynccontextmanager
-async def api(log: Log, *, parts: Any = (), **options: Any) -> AsyncIterator[Api]:
+async def api(log: Log, *, parts: Any = (), budgets: Any = None, **options: Any) -> AsyncIterator[Api]:
     """Open a runtime on the log, with the application around it."""
     async with (
-        Runtime.open(log=log, registry=Registry(agents=[desk(), triager()], tools=[charge])) as runtime,
+        Runtime.open(
+            log=log, registry=Registry(agents=[desk(), triager()], tools=[charge]), budgets=budgets
+        ) as runtime,
         Access.read(TOKENS).following(log) as access,
     ):
         door = console_door(runtime, ApiOptions(executor="local", **options), access)

@@ -12,7 +12,10 @@ import pytest
 from foldlog.adapters.console.patches import patch
 from foldlog.adapters.console.table import ROUTES
 from foldlog.eventlog import MemoryLog
+from foldlog.eventlog.events import BudgetUpdated
+from foldlog.eventlog.names import budget_subject
 from foldlog.runtime import Runtime
+from foldlog.runtime.journal.register import read_register, register_write
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -315,7 +318,7 @@ async def test_the_namespace_is_shown() -> None:
         assert (await client.get("/sessions/s%2F1")).json()["turns"] == []
         (worker,) = (await client.get("/workers")).json()["rows"]
         assert (worker["drives"], worker["silent_s"]) == ([], 0.0)
-        for path in ("/lanes", "/slots", "/breakers"):
+        for path in ("/lanes", "/slots", "/breakers", "/budgets"):
             assert (await client.get(path)).json() == {"rows": []}
         (day,) = (await client.get("/costs?by=agent")).json()["rows"]
         assert (day["key"], day["runs"]) == ("triager", 1)
@@ -328,6 +331,50 @@ async def test_the_namespace_is_shown() -> None:
         assert len((await client.get("/runs")).json()["rows"]) == 1
         text = (await client.get("/metrics")).text
         assert 'foldlog_runs{namespace="default",status="completed"} 1' in text
+
+
+async def test_what_is_spent_of_budgets_is_shown_with_what_is_left() -> None:
+    log = MemoryLog()
+    budgets = {
+        "user:*": {"tokens": 10, "per": "month", "time_zone": "Asia/Tokyo"},
+        "agent:desk": {"cost_usd": 5, "tokens": 7, "per": "total"},
+    }
+    async with api(log, budgets=budgets) as served, served.client("viewer") as client:
+        assert [row["owner"] for row in (await client.get("/budgets")).json()["rows"]] == ["agent:desk"]
+        await finished(served.runtime, user="ada")
+        ada, desk = (await client.get("/budgets")).json()["rows"]
+    assert (ada["owner"], ada["calls"], ada["amount"]) == ("user:ada", 1, "10 tokens a month")
+    assert (ada["left_tokens"], ada["left_usd"]) == (max(0, 10 - ada["tokens"]), None)
+    assert ada["began_at"] < log.clock.now() < ada["until"]
+    assert (desk["amount"], desk["calls"]) == ("5 USD and 7 tokens in total", 0)
+    assert (desk["left_usd"], desk["left_tokens"], desk["until"]) == ("5", 7, None)
+
+
+async def test_a_server_without_the_budgets_shows_what_is_spent_without_amounts() -> None:
+    log = MemoryLog()
+    async with api(log, budgets={"user:*": {"tokens": 10**6, "per": "day"}}) as served:
+        await finished(served.runtime, user="ada")
+        async with served.client("viewer") as client:
+            (known,) = (await client.get("/budgets")).json()["rows"]
+    async with api(log) as served, served.client("viewer") as client:
+        (row,) = (await client.get("/budgets")).json()["rows"]
+    assert known["calls"] == 1
+    assert row == known | {"amount": "", "when_spent": "", "left_tokens": None}
+
+
+async def test_what_was_spent_in_a_period_that_is_over_or_of_a_zone_that_is_unknown_is_not_shown() -> None:
+    log = MemoryLog()
+    old = BudgetUpdated(name="user:old", per="day", began_at=86400.0, calls=3, tokens=9)
+    strange = BudgetUpdated(
+        name="user:far", per="day", time_zone="Moon/Sea", began_at=2e10, calls=3, tokens=9
+    )
+    for each in (old, strange):
+        subject = budget_subject(0, f"{each.name} {each.per} {each.time_zone}")
+        head, _events = await read_register(log, subject)
+        write = register_write(log, subject, head, each)
+        await log.events.append(write)
+    async with api(log) as served, served.client("viewer") as client:
+        assert (await client.get("/budgets")).json() == {"rows": []}
 
 
 async def test_schedules_are_applied_paused_and_deleted() -> None:
@@ -346,7 +393,8 @@ async def test_schedules_are_applied_paused_and_deleted() -> None:
 
 
 async def test_the_openapi_document_has_every_route_and_its_schemas_hold_for_the_answers() -> None:
-    async with api(MemoryLog()) as served, served.client("viewer") as client:
+    budgets = {"agent:desk": {"tokens": 10**6, "per": "day"}, "namespace": {"tokens": 10**6, "per": "total"}}
+    async with api(MemoryLog(), budgets=budgets) as served, served.client("viewer") as client:
         run_id = await refunded(served.runtime, session="s")
         document = (await client.get("/openapi.json")).json()
         told = {(method.upper(), path) for path, each in document["paths"].items() for method in each}
@@ -361,6 +409,7 @@ async def test_the_openapi_document_has_every_route_and_its_schemas_hold_for_the
             "/approvals",
             "/queue",
             "/workers",
+            "/budgets",
         ):
             schema = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"][
                 "schema"

@@ -54,7 +54,10 @@ def list_lanes(context: typer.Context, *, json: Json = False) -> int:
 
 @budgets.command("list")
 def list_budgets(context: typer.Context, *, json: Json = False) -> int:
-    """List what is spent of the project's budgets in their present periods, and what is left."""
+    """List what is spent of the project's budgets in their present periods, and what is left.
+
+    Without a configuration: what the processes that drive runs have counted.
+    """
     from ..loops import run_async
 
     return run_async(_list_budgets(settings_of(context), json=json))
@@ -160,7 +163,7 @@ async def _list_budgets(settings: Settings, *, json: bool) -> int:
         lines = [
             [
                 one_line(row.owner),
-                row.amount,
+                row.amount or "unknown",
                 _amounts(row, row.cost_usd, row.tokens),
                 _amounts(row, row.left_usd, row.left_tokens),
                 str(row.calls),
@@ -174,6 +177,10 @@ async def _list_budgets(settings: Settings, *, json: bool) -> int:
 
 
 def _amounts(row: BudgetRow, cost_usd: str | None, tokens: int | None) -> str:
-    """Return amounts of what the budget limits."""
-    dollars = [f"{cost_usd} USD"] if row.left_usd is not None else []
-    return " and ".join([*dollars, *([f"{tokens:,} tokens"] if row.left_tokens is not None else [])])
+    """Return amounts of what the budget limits, or of all if nobody here knows what that is."""
+    shown = []
+    if cost_usd is not None and (row.left_usd is not None or not row.amount):
+        shown.append(f"{cost_usd} USD")
+    if tokens is not None and (row.left_tokens is not None or not row.amount):
+        shown.append(f"{tokens:,} tokens")
+    return " and ".join(shown)

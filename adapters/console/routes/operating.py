@@ -13,7 +13,7 @@ from starlette.responses import Response
 from ....eventlog.ports import Log, Selector, Shard
 from ....projections.operating.costs import By, CostSum
 from ....projections.run_list import OPEN, RunRow
-from ....runtime.operating.rows import AgentRow, BreakerRow, LaneRow, SlotRow
+from ....runtime.operating.rows import AgentRow, BreakerRow, BudgetRow, LaneRow, SlotRow
 from ...http.answers import Refused
 from ..holders import Workers, workers_of
 from ..routing import Call, Nothing, Route
@@ -59,6 +59,12 @@ class Breakers(msgspec.Struct, frozen=True):
     """The circuit breakers that have counted failures."""
 
     rows: list[BreakerRow]
+
+
+class Budgets(msgspec.Struct, frozen=True):
+    """What is spent of each budget of the namespace in its present period, by whom."""
+
+    rows: list[BudgetRow]
 
 
 class CostsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,6 +125,11 @@ async def list_slots(call: Call[Nothing, Nothing]) -> Slots:
 async def list_breakers(call: Call[Nothing, Nothing]) -> Breakers:
     """List the circuit breakers."""
     return Breakers(await call.runtime.operations.breakers())
+
+
+async def list_budgets(call: Call[Nothing, Nothing]) -> Budgets:
+    """List the budgets of the namespace: what is spent, what is left, and until when."""
+    return Budgets(await call.runtime.operations.budgets(call.runtime.budgets))
 
 
 async def list_workers(call: Call[Nothing, Nothing]) -> Workers:
@@ -223,6 +234,7 @@ ROUTES = (
     _get("/lanes", list_lanes, Lanes),
     _get("/slots", list_slots, Slots),
     _get("/breakers", list_breakers, Breakers),
+    _get("/budgets", list_budgets, Budgets),
     _get("/workers", list_workers, Workers),
     _get("/costs", sum_costs, CostSums, query=CostsQuery, cost="heavy"),
     _get("/monitor", check_order, Monitored, query=MonitorQuery, cost="heavy"),
