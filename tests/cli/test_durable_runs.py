@@ -149,6 +149,7 @@ def test_a_worker_that_drains_is_shown_so_and_ends_at_once_with_a_second_signal(
     while "; it drains, and takes no more runs" not in (told := project.run("doctor")).out:
         assert "w1" in told.out
     assert re.search(r"w1 +1 of \d+ .*nothing more: it drains", project.run("top", "--once").out)
+    assert "nothing more, it drains: " in project.run("workers", "list").out
     worker.interrupt()
     assert worker.end().code == 130
 

@@ -240,16 +240,15 @@ async def _list(settings: Settings, run: str | None, *, every: bool, json: bool)
         index = await runtime.index()
         run = await run_named(runtime, run) if run is not None else None
         rows = await index.approvals(None if every else True, run)
-        ends = await index.ends_of_ids({row.run_id for row in rows}) if screen.live else {}
     if json:
         screen.json([msgspec.to_builtins(row) for row in rows])
         return OK
     if not rows:
         screen.say("no approvals" if every else "no pending approvals")
         return OK
-    columns = (
+    run_column = Column("run")
+    columns = [
         Column("approval"),
-        Column("run"),
         Column("agent", leaves=1, cut=True),
         Column("kind", leaves=2),
         Column("tool", cut=True, again=True),
@@ -257,20 +256,22 @@ async def _list(settings: Settings, run: str | None, *, every: bool, json: bool)
         Column("requested"),
         Column("reason", below=True),
         Column("about", below=True),
-    )
-    screen.table(columns, [_cells(row, ends.get(row.run_id, row.run_id), live=screen.live) for row in rows])
+    ]
+    at = (
+        columns.index(Column("requested")) + 1 if screen.live else 1
+    )  # the last that stays goes below if it must
+    columns.insert(at, run_column)
+    screen.table(columns, [_cells(row, at, live=screen.live) for row in rows])
     return OK
 
 
-def _cells(row: ApprovalRow, end: str, *, live: bool) -> list[Cell]:
-    """Return the cells of a row. On a terminal, which may drop the kind, it replaces a missing tool."""
+def _cells(row: ApprovalRow, at: int, *, live: bool) -> list[Cell]:
+    """Return the cells of a row, the run as number `at`. On a terminal the kind stands for a missing tool."""
     from ..output.escaping import one_line
-    from ..output.tables import Id
     from ..output.times import moment
 
-    return [
+    cells: list[Cell] = [
         (row.approval_id, "bold"),
-        Id(row.run_id, end, below=row.run_id != row.root_id, style=""),
         row.agent_path,
         row.kind,
         row.tool_name or (f"({row.kind})" if live else ""),
@@ -279,6 +280,8 @@ def _cells(row: ApprovalRow, end: str, *, live: bool) -> list[Cell]:
         one_line(row.reason),
         _about(row),
     ]
+    cells.insert(at, row.run_id)
+    return cells
 
 
 async def _show(settings: Settings, approval_id: str, *, json: bool) -> int:

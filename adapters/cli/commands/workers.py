@@ -63,7 +63,7 @@ async def _list(settings: Settings, *, json: bool) -> int:
                     one_line(row.build),
                     one_line(row.host),
                     str(row.pid),
-                    ", ".join(map(one_line, row.serves)),
+                    f"{'nothing more, it drains: ' if row.draining else ''}{', '.join(map(one_line, row.serves))}",
                 ]
                 for row in rows
             ],
