@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foldlog.eventlog import BackupDamaged, ConfigError, LogUnavailable
+from foldlog.eventlog import BackupDamaged, ConfigError, LogUnavailable, RunFailed
 from foldlog.eventlog.backup import Manifest, check_files, open_backup, restoring, take_backup
 from foldlog.eventlog.conformance.suite import Writer
 from foldlog.eventlog.embedded import EphemeralServer
@@ -146,6 +146,36 @@ async def test_a_run_that_paid_after_the_backup_does_not_pay_again_unasked(
             assert bank.paid == [7, 7]
             assert (await after.result(timeout_s=30)).output == "done"
             assert check_trace(await load_trace(log, run.run_id)) == []
+
+
+async def test_what_was_spent_before_the_backup_is_spent_where_it_is_restored(
+    server: EphemeralServer, tmp_path: Path
+) -> None:
+    script = tmp_path / "clerk.json"
+    usage = {"input_tokens": 3, "output_tokens": 2}
+    script.write_text(json.dumps({"turns": [{"text": "done", "usage": usage}]}))
+    clerk = Agent("clerk", model=f"scripted:{script}")
+    budgets = {"user:*": {"tokens": 10, "per": "total"}}
+
+    @asynccontextmanager
+    async def opened(namespace: str) -> AsyncIterator[Runtime]:
+        async with (
+            JetStreamLog.open(server.url, namespace=namespace, shards=SHARDS) as log,
+            Runtime.open(log=log, registry=Registry(agents=[clerk]), budgets=budgets) as runtime,
+        ):
+            yield runtime
+
+    async with opened("default") as runtime:
+        await runtime.run(clerk, "question", user="ada")
+        backup = await taken(server.url, tmp_path / "backups")
+        await runtime.run(clerk, "after the backup", user="ada")
+    await restored(server.url, backup, "copy")
+    async with opened("copy") as runtime:
+        (row,) = await runtime.operations.budgets(runtime.budgets)
+        assert (row.owner, row.calls, row.tokens, row.left_tokens) == ("user:ada", 1, 5, 5)
+        await runtime.run(clerk, "question", user="ada")
+        with pytest.raises(RunFailed, match="is used up"):
+            await runtime.run(clerk, "question", user="ada")
 
 
 async def keep_starting(

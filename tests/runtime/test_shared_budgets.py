@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from decimal import Decimal
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 from foldlog.eventlog import ConfigError, RunFailed
 from foldlog.eventlog.events import TokenUsage
+from foldlog.eventlog.faults import FaultyLog
 from foldlog.eventlog.memory import MemoryLog
-from foldlog.replay import compare, load_trace, replay
-from foldlog.runtime import Agent, RunHandle, Runtime, tool
+from foldlog.replay import compare, export, import_archive, load_trace, read_archive, replay
+from foldlog.runtime import Agent, Registry, RunHandle, Runtime, tool
 from foldlog.runtime.core.shared_budgets import Purse, Spent, check_budgets
 from foldlog.runtime.journal.journal import Journal
 from foldlog.runtime.shared.spending import spent_of
@@ -227,6 +229,43 @@ async def test_a_fork_counts_only_what_it_asks_itself_and_a_replay_counts_nothin
     fork = await cheap.fork(run, at=(await run.state()).head.rev - 4)
     assert await end_of(fork) == "done"
     assert (await spent(cheap, "user:ada")).calls == 3
+
+
+async def test_a_run_that_is_under_no_budget_makes_not_one_operation_more(script: Script) -> None:
+    agent = Agent("helper", model=script(calls(call("look")), says("done")), tools=[look])
+
+    async def counted(budgets: dict[str, Any]) -> Counter[str]:
+        log = FaultyLog(MemoryLog())
+        async with Runtime.open(log=log, registry=Registry(agents=[agent]), budgets=budgets) as runtime:
+            assert (await runtime.run(agent, "question", user="ada")).output == "done"
+        return Counter({name: n for name, n in log.operations.items() if name.startswith("events.")})
+
+    none = await counted({})
+    assert none["events.append"] > 0
+    assert await counted({"user:bob": {"tokens": 100, "per": "day"}}) == none
+    under = await counted({"user:ada": {"tokens": 100, "per": "day"}})
+    assert under - none  # what is counted does see the reads of a register
+    assert not none - under
+
+
+async def test_an_imported_run_counts_nothing(cheap: Place, script: Script) -> None:
+    agent = Agent("helper", model=script(calls(call("look")), says("done")), tools=[look])
+    cheap.budgets = {"user:*": {"tokens": 100, "per": "total"}}
+    await cheap.open(agent)
+    run = await cheap.start(agent, user="ada")
+    assert await end_of(run) == "done"
+    archive = read_archive(b"".join([line async for line in export(cheap.log, run.run_id)]))
+    elsewhere = MemoryLog()
+    async with Runtime.open(
+        log=elsewhere, registry=Registry(agents=[agent]), budgets=cheap.budgets
+    ) as runtime:
+        assert (await import_archive(archive, elsewhere)).runs == (run.run_id,)
+        assert (await runtime.get_run(run.run_id).result()).output == "done"
+        assert await runtime.operations.budgets(runtime.budgets) == []
+        assert await runtime.operations.budgets(()) == []
+        await runtime.run(agent, "question", user="ada")
+        (row,) = await runtime.operations.budgets(runtime.budgets)
+    assert (row.owner, row.calls, row.left_tokens) == ("user:ada", 2, 100 - 2 * PER_CALL)
 
 
 async def test_without_budgets_no_register_is_read_or_written(cheap: Place, script: Script) -> None:
