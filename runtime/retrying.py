@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from ..eventlog.commits import decode
-from ..eventlog.errors import ConfigError, RunNotFound
+from ..eventlog.errors import ConfigError, RunGone, RunNotFound
 from ..eventlog.events import (
     PROGRAM,
     Actor,
@@ -32,6 +32,7 @@ from ..eventlog.events import (
 from ..eventlog.names import digest_of
 from ..projections.run_list import job_of
 from ..projections.run_state import RunState
+from .burying.family import tombstone_of
 from .core.rules import RULES_NOW
 from .core.submission import with_actor
 from .journal.keys import key_of_retry, run_of_key
@@ -196,10 +197,17 @@ class Retrying:
             found = await self._found(run, number, from_failure=from_failure)
             if found is None:
                 return number
-            state = await self._runtime.get_run(found).state()
-            if not state.over or state.status == "completed":
+            if await self._is_open_or_completed(found):
                 return number
         raise ConfigError(f"run {run} has been retried {NUMBER_MAX} times")
+
+    async def _is_open_or_completed(self, run: str) -> bool:
+        try:
+            state = await self._runtime.get_run(run).state()
+        except RunGone:
+            tombstone = await tombstone_of(self._runtime.log, await self._runtime.locate(run))
+            return tombstone is None or tombstone.event.row.get("status") == "completed"
+        return not state.over or state.status == "completed"
 
     async def _found(self, run: str, number: int, *, from_failure: bool) -> str | None:
         if not from_failure:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...eventlog.errors import AgentNotFound, RunConflict
+from ...eventlog.errors import AgentNotFound, RunConflict, RunGone, RunPurged
 from ...eventlog.events import Trigger
 from ...runtime import Runtime
 from ...runtime.core.templates import Missing
@@ -98,15 +98,22 @@ class HookRoutes:
                 idempotency_key=f"hook:{hook.name}:{delivery}" if delivery else None,
                 trigger=trigger,
             )
-        except RunConflict as conflict:  # the same delivery, before the hook's template was changed
-            return answer(200, {"run_id": conflict.run_id, "is_new": False})
+        except (
+            RunConflict,
+            RunGone,
+            RunPurged,
+        ) as known:  # before the template was changed, or the run erased
+            return answer(200, {"run_id": known.run_id, "is_new": False})
         return answer(202 if run.is_new else 200, {"run_id": run.run_id, "is_new": run.is_new})
 
     async def _send(self, hook: Hook, does: Send, delivery: str, body: Any) -> Response:
         run = self._runtime.get_run(does.run.fill(body))
         data = body if does.data is None else does.data.value(body)
         key = f"hook:{hook.name}:{delivery}" if delivery else ""
-        sent = await run.signal(does.name, data, key=key, by=f"hook:{hook.name}")
+        try:
+            sent = await run.signal(does.name, data, key=key, by=f"hook:{hook.name}")
+        except RunGone as gone:  # a sender takes 410 for the end of the hook itself
+            raise Refused(404, str(gone)) from None
         content = {"run_id": run.run_id, "number": sent.number, "is_new": sent.is_new}
         return answer(202 if sent.is_new else 200, content)
 

@@ -40,6 +40,20 @@ async def test_a_delivery_starts_one_run_however_often_it_comes(scheme: str) -> 
         assert await runs(runtime) == [run_id]
 
 
+async def test_a_hook_is_not_said_to_be_gone_because_its_run_is() -> None:
+    paid = {"verify": "github", "secret": "secret://GITHUB", "signal": "paid", "run": "${body.run}"}
+    async with door(MemoryLog(), hooks=tables() | {"paid": paid}) as (app, runtime):
+        first = await ask(app, "/hooks/github", BODY, signed("github", BODY))
+        run_id = first.json["run_id"]
+        await runtime.get_run(run_id).result(timeout_s=30)
+        await runtime.delete(run_id)
+        again = await ask(app, "/hooks/github", BODY, signed("github", BODY))
+        assert (again.status, again.json) == (200, {"run_id": run_id, "is_new": False})
+        body = json.dumps({"run": run_id}).encode()
+        sent = await ask(app, "/hooks/paid", body, signed("github", body))
+        assert (sent.status, f"run {run_id} was deleted" in sent.json["detail"]) == (404, True)
+
+
 @tool(effect="unsafe")
 def pay(to: str) -> str:
     """Pay."""

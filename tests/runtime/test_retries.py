@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from foldlog.adapters.models.scripted import ScriptedProvider
-from foldlog.eventlog import ConfigError, NotRegistered, RunFailed, RunNotFound
+from foldlog.eventlog import ConfigError, NotRegistered, RunFailed, RunGone, RunNotFound
 from foldlog.runtime import Agent, Runtime, Trigger, tool
 from foldlog.runtime.ports.models import AuthenticationFailed, Delta, ModelRequest
 
@@ -55,6 +55,22 @@ async def test_a_retry_is_a_new_run_with_what_the_first_was_submitted_with(
     assert (row.user, row.metadata, row.session, row.executor) == ("ada", {"a": 1}, "s", place.executor)
     assert row.trigger == Trigger(kind="retry", name="shop", key=first, request_id="r-1")
     assert {each.job_id for each in rows.values()} == {first}
+
+
+async def test_an_erased_retry_counts_as_it_ended(place: Place, script: Script) -> None:
+    agent = Agent("payer", model=script(says("paid")))
+    runtime = await place.open(agent, providers={"scripted": Flaky(2)})
+    first = await failed(place, agent)
+    second = await runtime.retry(first)
+    with pytest.raises(RunFailed):
+        await second.result(timeout_s=30)
+    await runtime.delete(second.run_id)
+    third = await runtime.retry(first)
+    assert third.run_id != second.run_id
+    assert (await third.result(timeout_s=30)).output == "paid"
+    await runtime.delete(third.run_id)
+    with pytest.raises(RunGone, match=f"run {third.run_id} was deleted"):
+        await runtime.retry(first)
 
 
 async def test_a_retry_that_is_repeated_is_the_same_run_and_the_next_one_once_it_failed(
