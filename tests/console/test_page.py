@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 
 from tests.console.conftest import PHONE, Open, violations
 from tests.console.site import HOSTILE, Site, wait_for
-from tests.console.test_wcag import faults
+from tests.console.test_wcag import faults, show
 from tests.unit.traces import Family, step_started
 
 
@@ -193,6 +193,29 @@ def test_the_queue_shows_what_is_spent_of_budgets_and_their_users_stay_text(
     assert page.evaluate("document.body.dataset.hacked ?? 'no'") == "no"
     assert page.locator("main img, script:not([src]), iframe").count() == 0
     assert "\u202e" not in page.inner_text("body")
+    assert faults(page, [("dark", PHONE)]) == []
+
+
+def test_a_budget_that_is_used_up_or_unknown_to_the_server_is_told_as_such(
+    open_page: Open, site: Site
+) -> None:
+    of = {"per": "day", "time_zone": "UTC", "began_at": 0.0, "until": 86400.0, "calls": 3, "tokens": 1}
+    spent = of | {"owner": "namespace", "amount": "2 USD a day", "when_spent": "wait", "cost_usd": "2.5"}
+    strange = of | {"owner": "user:ada", "amount": "", "when_spent": "", "cost_usd": "0", "unpriced": 0}
+    rows = [
+        spent | {"unpriced": 1, "left_usd": "0", "left_tokens": None},
+        strange | {"left_usd": None, "left_tokens": None},
+    ]
+    page = open_page("runs", size=PHONE)
+    page.route("**/api/v1/budgets", lambda route: route.fulfill(json={"rows": rows}))
+    show(page, site.address, "queue")
+    used_up, unknown = page.get_by_role("list", name="Budgets").get_by_role("listitem").all()
+    expect(used_up).to_contain_text(
+        "namespace: at least $2.50 spent of 2 USD a day, used up (day, UTC, until "
+    )
+    expect(unknown).to_contain_text(
+        "user:ada: $0 and 1 token spent of an amount that is not known here (day, UTC, until "
+    )
     assert faults(page, [("dark", PHONE)]) == []
 
 
