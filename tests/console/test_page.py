@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
+import json
 import re
 import time
 from pathlib import Path
@@ -12,10 +14,11 @@ from typing import Any
 import pytest
 from foldlog.eventlog.events import Status
 from foldlog.eventlog.ports import Presence
+from foldlog.runtime import Agent, ToolContext, tool
 from playwright.sync_api import expect
 
 from tests.console.conftest import PHONE, Open, violations
-from tests.console.site import HOSTILE, Site, wait_for
+from tests.console.site import HOSTILE, Site, refund, stock, wait_for
 from tests.console.test_wcag import faults, show
 from tests.unit.traces import Family, step_started
 
@@ -483,3 +486,41 @@ def test_a_rollback_shows_its_plan_before_it_starts_and_then_leads_to_itself(
     page.goto(f"{site.address}runs/{run.run_id}")
     page.get_by_role("button", name="Roll back").click()
     expect(page.get_by_role("dialog")).to_contain_text("It is rolled back")
+
+
+@tool(effect="pure", timeout_s=0.05, on_timeout="partial")
+async def survey(context: ToolContext) -> str:
+    """Report one shelf, and never the others."""
+    context.partial("the lamps are counted")
+    await asyncio.Event().wait()
+    return "all is counted"
+
+
+def test_a_result_that_is_partial_is_told_as_one_and_a_tool_that_was_removed_by_its_name(
+    open_page: Open, site: Site
+) -> None:
+    asks = {"id": "c2", "name": "refund", "arguments": {"order_id": "5", "amount_eur": 1}}
+    turns = [
+        {"tool_calls": [{"id": "c1", "name": "survey", "arguments": {}}]},
+        {"tool_calls": [asks]},
+        {"text": "Done."},
+    ]
+    (site.directory / "surveyor.json").write_text(json.dumps({"turns": turns}))
+    agent = Agent(
+        "surveyor",
+        model="scripted:surveyor.json",
+        tools=[survey, stock, refund],
+        hitl_tools=["refund"],
+    )
+    run = site.do(site.runtime.start(agent, "Count"))
+    site.do(site.until_asked(run))
+    page = open_page(f"runs/{run.run_id}", size={"width": 1280, "height": 2000})  # all rows are in sight
+    rows = page.locator(".events")
+    expect(rows).to_contain_text("← survey")
+    expect(rows).to_contain_text("timed out; so far: the lamps are counted")
+    site.do(run.refresh_tools(remove=["stock"], by="ada"))
+    site.do(site.decide(run, "approved", "seen"))
+    site.do(run.result(timeout_s=30))
+    page.goto(f"{site.address}runs/{run.run_id}?level=engine")
+    expect(rows).to_contain_text("removed: stock")
+    assert violations(page) == []
