@@ -40,6 +40,7 @@ from .runtime.burying.options import EraseOptions
 from .runtime.catalog.agents import StoredAgents
 from .runtime.catalog.records import AgentChange, AgentVersion, ConfigChange
 from .runtime.core.postconditions import Written
+from .runtime.core.shared_budgets import SharedBudget
 from .runtime.core.swarm.flow import Arm, Flow
 from .runtime.core.swarm.predicates import Test
 from .runtime.driving.namespace import NamespacePolicy
@@ -123,6 +124,7 @@ __all__ = [
     "Scorer",
     "ScriptLike",
     "SecretSource",
+    "SharedBudget",
     "Side",
     "StandingPlans",
     "StepConfig",
