@@ -85,7 +85,7 @@ class Projector:
         """Return positions in each shard that the last answer had reached; `changes` has told of nothing later."""
         if self.following.is_set():
             return self.places()
-        return tuple(self.rows.checkpoint(shard).head.position for shard in range(self.log.events.shards))
+        return self._folded()
 
     def places(self) -> tuple[int, ...]:
         """Return the position in each shard up to which `changes` has told of everything, while `follow` runs."""
@@ -128,7 +128,7 @@ class Projector:
             try:
                 await self.catch_up()
             except LogUnavailable:
-                before, reached = reached, self._reached()
+                before, reached = reached, sum(self._folded())
                 if reached > before:
                     since = self.log.clock.monotonic()
                 elif self.log.clock.monotonic() - since > STANDSTILL_MAX_S:
@@ -141,9 +141,9 @@ class Projector:
         last = await self.log.events.head(Shard(shard))
         return last.position if last is not None else 0
 
-    def _reached(self) -> int:
-        """Return the sum of the positions that are folded."""
-        return sum(self.rows.checkpoint(shard).head.position for shard in range(self.log.events.shards))
+    def _folded(self) -> tuple[int, ...]:
+        """Return the position in each shard up to which the log is folded."""
+        return tuple(self.rows.checkpoint(shard).head.position for shard in range(self.log.events.shards))
 
     async def lag(self) -> int:
         """Return the number of commits that are stored but not folded yet."""

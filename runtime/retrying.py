@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from .ports.runnable import Runnable
 
 NUMBER_MAX = 1000
+"""The most retries of one run."""
 _ORIGIN_MAX = 54
 """The length of an id of a run that is part of the ids of its retries from a failure as it is, in characters."""
-"""The most retries of one run."""
 
 _OF_A_FAILURE = (
     CancelRequested,

@@ -152,8 +152,7 @@ def with_door(command: Callable[..., int]) -> Callable[..., int]:
 async def serve_http(settings: Settings, what: Served, door: Serving) -> int:
     """Serve until SIGTERM or Ctrl-C: requests under way are finished, new ones are not taken."""
     from ...runtime import Registry
-    from ...runtime.core.shared_budgets import check_budgets
-    from ..configuration.project_file import project_table
+    from ...runtime.driving.namespace import project_budgets
     from ..http.server import served
     from .loading import load_registry
     from .loops import interruption
@@ -164,12 +163,7 @@ async def serve_http(settings: Settings, what: Served, door: Serving) -> int:
     screen = Screen(settings)
     say = announcer(screen, door.log_format)
     registry: Registry = Registry() if what.registry is None else load_registry(what.registry)
-    budgets = None
-    if (
-        what.registry is None
-    ):  # it must be shown also if the models that it names are known to the workers only
-        where, table = project_table("budgets")
-        budgets = check_budgets(table, where)
+    budgets = project_budgets(None if what.registry is None else registry)
     closing = asyncio.Event()
     async with (
         opened(settings, registry, budgets=budgets, log_format=door.log_format) as runtime,

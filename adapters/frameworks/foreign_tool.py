@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Any, NoReturn, cast, get_args
+from typing import Any, NoReturn, cast
 from urllib.parse import urlsplit
 
 from ...eventlog.errors import ConfigError
@@ -14,7 +14,7 @@ from ...eventlog.events import ToolEffect, ToolSpec
 from ...runtime.agents.agent import AgentFields
 from ...runtime.ports.files import is_content
 from ...runtime.ports.json_values import NotJson, as_json
-from ...runtime.ports.settings import Effort, as_table
+from ...runtime.ports.settings import EFFORTS, as_table
 from ...runtime.ports.tools import unencodable
 from ..models.endpoint import OPENAI_URL, Endpoint
 
@@ -85,9 +85,6 @@ class Reading:
         """Raise `ConfigError` if `effects` names a tool that the agent does not have."""
         if unknown := sorted(self._effects.keys() - self._tools):
             raise ConfigError(f"effects: agent {self.name!r} has no tool {unknown[0]!r}")
-
-
-EFFORTS = get_args(Effort)
 
 
 def merged(taken: AgentFields, fields: AgentFields) -> AgentFields:

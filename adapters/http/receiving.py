@@ -98,11 +98,8 @@ class HookRoutes:
                 idempotency_key=f"hook:{hook.name}:{delivery}" if delivery else None,
                 trigger=trigger,
             )
-        except (
-            RunConflict,
-            RunGone,
-            RunPurged,
-        ) as known:  # before the template was changed, or the run erased
+        # The same delivery, before the hook's template was changed or the run was erased.
+        except (RunConflict, RunGone, RunPurged) as known:
             return answer(200, {"run_id": known.run_id, "is_new": False})
         return answer(202 if run.is_new else 200, {"run_id": run.run_id, "is_new": run.is_new})
 

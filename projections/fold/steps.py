@@ -77,9 +77,8 @@ def request_model(state: RunState, event: ModelRequested) -> None:
         model.failures, model.next_model = 0, ""
     model.attempt, model.model, model.requested, model.retry_at = event.attempt, event.model, True, None
     model.replied, model.reply_state = False, None
-    model.error_type = model.error = model.budget = (
-        ""  # a takeover must not mistake the last failure for a final one
-    )
+    # A takeover must not mistake the last failure for a final one.
+    model.error_type = model.error = model.budget = ""
 
 
 def fail_model(state: RunState, event: ModelFailed) -> None:

@@ -38,7 +38,7 @@ from ..core.policy import Policy, condition
 from ..core.rules import BreakerRules, ContextRules, FileRules, RetryRules, Rules
 from ..ports.json_schema import DRAFT, check_output_schema
 from ..ports.json_values import NotJson, as_json
-from ..ports.settings import TOOL_CHOICES, Cache, Effort, ModelSettings, as_table
+from ..ports.settings import EFFORTS, TOOL_CHOICES, Cache, Effort, ModelSettings, as_table
 from ..ports.suggestions import near, nearest
 from .mcp_servers import server_problems, servers_schema
 from .native_tools import NativeTools, native_tool_problems
@@ -257,15 +257,12 @@ def _settings_table(value: Any) -> Any:
     return (as_table(value) if isinstance(value, ModelSettings) else value) or None
 
 
-_EFFORTS = typing.get_args(Effort)
-
-
 def _amount_of_reasoning(value: Any) -> Any:
     """Check an amount of reasoning at once: pydantic would say of each of both forms that it is another."""
     is_number = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= INTEGER_MAX
-    if value is None or is_number or value in _EFFORTS:
+    if value is None or is_number or value in EFFORTS:
         return value
-    raise ValueError(f"must be one of {', '.join(_EFFORTS)}, or a number of tokens, not {value!r:.60}")
+    raise ValueError(f"must be one of {', '.join(EFFORTS)}, or a number of tokens, not {value!r:.60}")
 
 
 HeaderName = Annotated[Text, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]

@@ -256,9 +256,7 @@ class Eraser:
         self._pace.begin()
         keep = functools.partial(self._archive.keep, self._log) if self._archive is not None else None
         erased = await bury(self._log, root, self._order, keep, damaged=damaged)
-        if (
-            not erased.before
-        ):  # else there was next to nothing to purge, and a repeated erasure has many of those
+        if not erased.before:  # else next to nothing was purged, and a repeated erasure has many of those
             await self._pace.rest()
         return erased
 
@@ -269,10 +267,7 @@ class Eraser:
             return False
         try:
             return await self._archive.delete(copy.at)
-        except (
-            ArchiveUnavailable,
-            ConfigError,
-        ) as error:  # or it is in another archive; the receipt has it as left
+        except (ArchiveUnavailable, ConfigError) as error:  # also of another archive; it is told as left
             _log.warning("the copy of run %s stays: %s", copy.of, error)
             return False
 

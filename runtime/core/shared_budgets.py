@@ -15,10 +15,9 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from datetime import date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple, get_args
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -36,6 +35,7 @@ from ...eventlog.events import (
     Usage,
 )
 from ...projections.money import plus_cost, usd_text
+from ..ports.time_zones import zone_of
 
 Per = Literal["hour", "day", "month", "total"]
 WhenSpent = Literal["wait", "fail"]
@@ -82,7 +82,7 @@ class SharedBudget(msgspec.Struct, frozen=True, kw_only=True):
         if self.per == "hour":
             began_at = at // _HOUR_S * _HOUR_S
             return began_at, began_at + _HOUR_S
-        zone = zone_of(self.time_zone)
+        zone = zone_of(self.time_zone, self.name)
         today = datetime.fromtimestamp(at, zone).date()
         first = today if self.per == "day" else today.replace(day=1)
         after = today + timedelta(days=1) if self.per == "day" else _next_month(first)
@@ -131,11 +131,6 @@ class SpentBudget(msgspec.Struct, frozen=True, kw_only=True):
     until: float | None
 
 
-def zone_of(name: str) -> tzinfo:
-    """Return the time zone of this name. Raises `ValueError`, `OSError` or `KeyError` for one that is unknown."""
-    return UTC if name == "UTC" else ZoneInfo(name)
-
-
 def _midnight(day: date, zone: tzinfo) -> float:
     return datetime.combine(day, time.min, zone).timestamp()
 
@@ -176,12 +171,7 @@ def _checked(name: str, entry: object, where: str) -> SharedBudget:
         raise ConfigError(f"{where} needs an amount: cost_usd, tokens, or both")
     per = _one_of(entry.get("per"), get_args(Per), f"{where}: per")
     zone = entry.get("time_zone", "UTC")
-    try:
-        zone_of(zone)
-    except (KeyError, ValueError, OSError, TypeError):
-        raise ConfigError(
-            f"{where}: {zone!r:.80} is not a time zone of the IANA database, such as Europe/Oslo"
-        ) from None
+    zone_of(zone, where)
     when_spent = entry.get("when_spent", "fail" if per == "total" else "wait")
     _one_of(when_spent, get_args(WhenSpent), f"{where}: when_spent")
     if per == "total" and when_spent == "wait":
@@ -245,8 +235,8 @@ def purses_in(registers: Iterable[BudgetUpdated]) -> Iterator[Purse]:
     """Yield the purses that registers are of, without amounts; none of a time zone that is unknown in this process."""
     owners = {register_name(each.name, each.per, each.time_zone): each for each in registers}
     for _name, each in sorted(owners.items()):
-        with contextlib.suppress(KeyError, ValueError, OSError):
-            zone_of(each.time_zone)
+        with contextlib.suppress(ConfigError):
+            zone_of(each.time_zone, each.name)
             yield Purse(SharedBudget(name=each.name, per=each.per, time_zone=each.time_zone), each.name)
 
 
@@ -272,7 +262,7 @@ def judged(purse: Purse, spent: Spent, now: float) -> SpentBudget | None:
 
 def told_at(at: float, time_zone: str) -> str:
     """Return a time as people of a zone write it."""
-    return datetime.fromtimestamp(at, zone_of(time_zone)).isoformat(timespec="seconds")
+    return datetime.fromtimestamp(at, zone_of(time_zone, "time_zone")).isoformat(timespec="seconds")
 
 
 # --- what is spent ----------------------------------------------------------------------------------------------------

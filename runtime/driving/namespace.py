@@ -29,12 +29,12 @@ def project_limits(given: Mapping[str, int] | None) -> dict[str, int]:
 
 
 def project_budgets(
-    registry: Registry[Any], given: Mapping[str, Any] | tuple[SharedBudget, ...] | None
+    registry: Registry[Any] | None, given: Mapping[str, Any] | tuple[SharedBudget, ...] | None = None
 ) -> tuple[SharedBudget, ...]:
     """Return the given budgets, or those of the project's configuration. Raises `ConfigError`.
 
-    A model that has one must be known in this process, with its price if dollars are counted; budgets that are given as
-    such were checked by who gives them.
+    A model that has one must be known in the registry, with its price if dollars are counted; without a registry, only
+    the workers may know it. Budgets that are given as such were checked by who gives them.
     """
     if isinstance(given, tuple):
         return given
@@ -46,7 +46,7 @@ def project_budgets(
     for each in budgets:
         kind, _, model = each.name.partition(":")
         try:
-            if kind == "model":
+            if kind == "model" and registry is not None:
                 registry.provider(model)
                 _must_be_priced(registry, model, each)
         except ConfigError as error:

@@ -157,9 +157,8 @@ def sharing_of(event: StoredEvent | Unknown) -> Sharing:  # noqa: C901, PLR0912 
             return "driving"
         case Restored() | TokenIssued() | TokenRevoked():
             return "driving"
-        case (
-            LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated() | BudgetUpdated()
-        ):  # not of a run
+        # Those of registers are of no run.
+        case LaneUpdated() | KeyRecorded() | BreakerUpdated() | SlotsUpdated() | BudgetUpdated():
             return "driving"
         case AccessGranted() | AccessWithdrawn() | AnswerKept() | AgentSaved() | AgentRemoved():
             return "driving"

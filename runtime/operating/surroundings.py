@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from ...eventlog.commits import decode
 from ...eventlog.errors import RunGone
 from ...eventlog.events import BreakerUpdated, SlotsUpdated
 from ...eventlog.names import run_subject
@@ -15,6 +14,7 @@ from ...projections.run_list import RunRow
 from ...projections.run_state import RunState
 from ..journal.journal import Journal
 from ..journal.lanes import read_lane
+from ..journal.register import each_register
 
 UpdatedT = TypeVar("UpdatedT", SlotsUpdated, BreakerUpdated)
 Standing = Callable[[str], Awaitable[Before]]
@@ -52,13 +52,7 @@ async def board_for(
 
 async def registers(log: Log, kind: RegisterKind, event_type: type[UpdatedT]) -> dict[str, UpdatedT]:
     """Return the values of all registers of a kind, by their names; one that cannot be read is left out."""
-    found: dict[str, UpdatedT] = {}
-    for shard in range(log.events.shards):
-        async for stored in log.events.heads(shard, kind):
-            for event in decode(stored.data).events:
-                if isinstance(event, event_type):
-                    found[event.name] = event
-    return found
+    return {event.name: event async for event in each_register(log, kind, event_type)}
 
 
 async def _before(log: Log, runs: Iterable[Waiter], standing: Standing) -> dict[str, tuple[Before, ...]]:

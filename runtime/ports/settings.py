@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -11,6 +11,7 @@ from ...eventlog.errors import ConfigError
 
 Effort = Literal["off", "minimal", "low", "medium", "high"]
 Cache = Literal["auto", "off", "5m", "1h"]
+EFFORTS: tuple[str, ...] = get_args(Effort)
 
 TOOL_CHOICES = ("auto", "none", "required")
 """The values of `tool_choice` other than the name of a tool."""

@@ -26,8 +26,6 @@ from ..journal.register import read_register, register_write
 
 logger = logging.getLogger("foldlog.breakers")
 
-"""The most attempts at one change; each failed attempt means that another process changed the breaker first."""
-
 Change = Callable[[BreakerUpdated, float], BreakerUpdated | None]
 """Returns the breaker's next state at this time (Unix seconds); null to leave it."""
 

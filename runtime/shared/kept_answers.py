@@ -8,13 +8,13 @@ its answer is no longer kept.
 
 from __future__ import annotations
 
-from ...eventlog.commits import ORIGIN, Commit, Head, decode, digest_of_bytes
+from ...eventlog.commits import Commit, Head, decode
 from ...eventlog.errors import LogUnavailable
 from ...eventlog.events import AnswerKept
 from ...eventlog.names import answer_subject
 from ...eventlog.ports import Log
 from ..journal.outages import Decisions, try_append
-from ..journal.register import register_write
+from ..journal.register import newest_commit, register_write
 
 KEPT_S = 86_400.0
 """The time for which an answer is kept, in seconds."""
@@ -59,11 +59,6 @@ class KeptAnswers:
         return commit.at + KEPT_S <= self._log.clock.now()
 
     async def _read(self, actor: str, key: str) -> tuple[Head, AnswerKept | None]:
-        subject = answer_subject(actor, key, self._log.events.shards)
-        stored = await self._log.events.head(subject)
-        if stored is None:
-            return ORIGIN, None
-        commit = decode(stored.data)
-        events = () if self._is_over(commit) else commit.events
-        found = next((event for event in events if isinstance(event, AnswerKept)), None)
-        return Head(stored.position, commit.rev, digest_of_bytes(stored.data)), found
+        head, commit = await newest_commit(self._log, answer_subject(actor, key, self._log.events.shards))
+        events = () if commit is None or self._is_over(commit) else commit.events
+        return head, next((event for event in events if isinstance(event, AnswerKept)), None)

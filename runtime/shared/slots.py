@@ -40,6 +40,7 @@ from ..journal.timers import wakeup_for
 from .deadlocks import Search, calls_that_need
 
 FRESH_CONFLICTS = 3
+"""The conflicts without a pause: many processes write to the slots of one name at once."""
 LOOK_AFTER_LEASES = 3
 """The time between two checks by a run in line, in leases."""
 CYCLE_LEASES = 2

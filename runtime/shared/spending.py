@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from ...eventlog.commits import Commit, Head, decode
+from ...eventlog.commits import Commit, Head
 from ...eventlog.events import BudgetUpdated
 from ...eventlog.names import budget_subject
 from ...eventlog.ports import CommitWrite, Log
@@ -29,7 +29,7 @@ from ..core.shared_budgets import (
     sum_of,
 )
 from ..journal.journal import Journal
-from ..journal.register import read_register, register_write
+from ..journal.register import each_register, read_register, register_write
 
 
 class Spender(Protocol):
@@ -115,9 +115,6 @@ async def spent_of(log: Log, purse: Purse, now: float) -> Spent:
 async def all_spent(log: Log) -> dict[str, list[BudgetUpdated]]:
     """Return all registers of budgets, those of all shards by their name. Raises `LogUnavailable`."""
     found: dict[str, list[BudgetUpdated]] = {}
-    for shard in range(log.events.shards):
-        async for stored in log.events.heads(shard, "budget"):
-            for event in decode(stored.data).events:
-                if isinstance(event, BudgetUpdated):
-                    found.setdefault(register_name(event.name, event.per, event.time_zone), []).append(event)
+    async for event in each_register(log, "budget", BudgetUpdated):
+        found.setdefault(register_name(event.name, event.per, event.time_zone), []).append(event)
     return found

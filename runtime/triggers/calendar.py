@@ -8,10 +8,11 @@ or whose hour is a star follows the elapsed time instead: it comes in both hours
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from typing import Protocol
 
 from ...eventlog.errors import ConfigError
+from ..ports.time_zones import zone_of
 
 _NAMED = {
     "@hourly": "0 * * * *",
@@ -58,7 +59,7 @@ class Cron:
                 f"{where}: {expression!r:.80} is not a cron expression: write five fields, as in "
                 f"'0 7 * * MON-FRI', or one of {', '.join(_NAMED)}"
             )
-        self._zone = _zone(tz, where)
+        self._zone = zone_of(tz, where)
         try:
             self._next(0.0)
         except ValueError as error:
@@ -85,19 +86,6 @@ class Cron:
         return None
 
 
-def _zone(name: str, where: str) -> tzinfo:
-    from zoneinfo import ZoneInfo
-
-    if name == "UTC":
-        return UTC
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError, TypeError):
-        raise ConfigError(
-            f"{where}: {name!r:.80} is not a time zone of the IANA database, such as Europe/Oslo"
-        ) from None
-
-
 def jitter_of(name: str, due_at: float, jitter_s: float) -> float:
     """Return the seconds by which a run for this time starts later: the same in every process."""
     if not jitter_s:
@@ -115,5 +103,5 @@ def written(at: float) -> str:
 
 def local(at: float, tz: str | None) -> str:
     """Return a time as people of a zone write it: `2026-03-01T07:00:00+01:00`; of UTC without one."""
-    zone = UTC if tz is None else _zone(tz, "tz")
+    zone = UTC if tz is None else zone_of(tz, "tz")
     return datetime.fromtimestamp(at, UTC).astimezone(zone).isoformat()

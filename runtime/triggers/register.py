@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from ...eventlog.commits import Head, decode
+from ...eventlog.commits import Head
 from ...eventlog.events import ScheduleUpdated
 from ...eventlog.ports import Log, Subject, Timer, TimerWrite, Wakeup, Write
-from ..journal.register import read_register, register_write
+from ..journal.register import each_register, read_register, register_write
 from .judging import wakes_at
 
 TIMER = "next"
@@ -23,13 +23,9 @@ async def read_schedule(log: Log, subject: Subject) -> tuple[Head, ScheduleUpdat
     return head, next((event for event in events if isinstance(event, ScheduleUpdated)), None)
 
 
-async def read_schedules(log: Log) -> AsyncIterator[ScheduleUpdated]:
+def read_schedules(log: Log) -> AsyncIterator[ScheduleUpdated]:
     """Yield all schedules of the namespace, also deleted ones."""
-    for shard in range(log.events.shards):
-        async for stored in log.events.heads(shard, "sched"):
-            for event in decode(stored.data).events:
-                if isinstance(event, ScheduleUpdated):
-                    yield event
+    return each_register(log, "sched", ScheduleUpdated)
 
 
 async def store_schedule(log: Log, subject: Subject, head: Head, after: ScheduleUpdated) -> None:

@@ -257,9 +257,8 @@ async def _list(settings: Settings, run: str | None, *, every: bool, json: bool)
         Column("reason", below=True),
         Column("about", below=True),
     ]
-    at = (
-        columns.index(Column("requested")) + 1 if screen.live else 1
-    )  # the last that stays goes below if it must
+    # On a terminal it is the last of those that stay, which goes below if it must.
+    at = columns.index(Column("requested")) + 1 if screen.live else 1
     columns.insert(at, run_column)
     screen.table(columns, [_cells(row, at, live=screen.live) for row in rows])
     return OK

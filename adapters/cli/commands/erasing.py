@@ -91,9 +91,8 @@ def reserved(path: Path | None, families: int = 0) -> Iterator[Callable[[bytes],
     room = path.with_name(f".{path.name}.{os.getpid()}")
 
     def fill(data: bytes) -> None:
-        with room.open(
-            "r+b" if room.exists() else "xb"
-        ) as file:  # the room is not given back before it is used
+        # The room is not given back before it is used.
+        with room.open("r+b" if room.exists() else "xb") as file:
             file.write(data)
             file.truncate()
             file.flush()

@@ -143,16 +143,15 @@ async def _list_lanes(settings: Settings, *, json: bool) -> int:
 async def _list_budgets(settings: Settings, *, json: bool) -> int:
     import msgspec
 
-    from ....runtime.core.shared_budgets import check_budgets, told_at
-    from ...configuration.project_file import project_table
+    from ....runtime.core.shared_budgets import told_at
+    from ....runtime.driving.namespace import project_budgets
     from ..opening import opened
     from ..output.escaping import one_line
     from ..output.tables import Column
     from ..output.terminal import Screen
 
     screen = Screen(settings)
-    where, table = project_table("budgets")
-    configured = check_budgets(table, where)
+    configured = project_budgets(None)
     async with opened(settings) as runtime:
         rows = await runtime.operations.budgets(configured)
     if json:

@@ -110,7 +110,7 @@ async def _work(  # noqa: PLR0913, PLR0917 - the options of the command
             snapshot_events=snapshot_setting(),
             public_url=public_url_setting(),
             limits=project_limits(None),
-            budgets=project_budgets(registry, None),
+            budgets=project_budgets(registry),
             policy=NamespacePolicy(log, None),
         )
         hooks = load_event_hooks()
