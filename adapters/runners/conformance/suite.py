@@ -239,7 +239,7 @@ class LimitsSuite:
             ("memory", "exec python3 -c 'x = bytearray(10**9)'"),
             (
                 "memory",
-                "for i in 1 2 3; do python3 -c \"import time; x = b'x' * 10**8; time.sleep(20)\" & done; wait",
+                "exec python3 -c \"import os, time; os.fork(), os.fork(); x = b'x' * 10**8; time.sleep(20)\"",
             ),
             ("processes", "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 20 & sleep 20 & done; wait"),
         ],
