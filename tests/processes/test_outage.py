@@ -93,12 +93,12 @@ async def test_a_server_killed_under_load_loses_nothing_and_all_runs_end(
     await assert_nothing_acknowledged_is_lost(place)
 
 
-@pytest.mark.parametrize("outage_s", [5.0, pytest.param(10.0, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("outage_s", [7.0, pytest.param(10.0, marks=pytest.mark.nightly)])
 async def test_an_outage_fails_no_run_and_followers_go_on_without_a_gap(
     place: Place, server: EphemeralServer, outage_s: float
 ):
     """It outlasts all leases; still nobody takes a run from a driver that lives."""
-    runs = await started(place, lease_s=4.0)
+    runs = await started(place, lease_s=6.0)
     begun = [asyncio.Event() for _ in runs]
     watching = [asyncio.create_task(watched(*each)) for each in zip(runs, begun, strict=True)]
     for each in begun:
