@@ -38,6 +38,7 @@ async def nats_agents(door: Door) -> AsyncIterator[None]:
     if servers is None:
         raise ConfigError("the protocol nats needs a log on a NATS server: give --server or NATS_URL")
     connection = Client()
+    served: dict[str, _Served] = {}
     try:
         async with asyncio.timeout(CONNECT_S):
             await connection.connect(
@@ -47,10 +48,11 @@ async def nats_agents(door: Door) -> AsyncIterator[None]:
                 max_reconnect_attempts=-1,
                 error_cb=_note,
             )
+            await _keep_up(door, connection, served)
+            await connection.flush()  # a request that any connection sends from now on finds the agents
     except TimeoutError:
+        await connection.close()
         raise LogUnavailable("the NATS server did not take the connection of the protocol nats") from None
-    served: dict[str, _Served] = {}
-    await _keep_up(door, connection, served)
     keeping = asyncio.create_task(_follow(door, connection, served))
     try:
         yield

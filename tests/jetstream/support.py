@@ -22,6 +22,8 @@ class Gate:
         self._blocked = self._muted = False
         self.blocked_bytes = 0
         """Number of bytes for the server that were held back since `block`."""
+        self.lag_s = 0.0
+        """Seconds that bytes for the server are on their way."""
         self._left: int | None = None
         self._clients = set[asyncio.StreamWriter]()
         self._servers = set[asyncio.StreamWriter]()
@@ -81,6 +83,7 @@ class Gate:
 
     async def _to_server(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
+            await asyncio.sleep(self.lag_s)
             if self._left is not None:
                 data, self._left = data[: self._left], max(0, self._left - len(data))
             if self._blocked:
