@@ -75,10 +75,10 @@ class Reading:
         return ForeignTool(spec, run, wants_deps=wants_deps)
 
     def settings(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Return the settings that were found; refuse a level of reasoning that there is no word for."""
+        """Return the settings that were found; refuse a level of reasoning that has no word here."""
         effort = found.get("reasoning")
         if isinstance(effort, str) and effort not in EFFORTS:
-            self.refuse(f"reasoning {effort!r} is no level here; they are {', '.join(EFFORTS)}")
+            self.refuse(f"reasoning {effort!r} is not a level here; they are {', '.join(EFFORTS)}")
         return found
 
     def end(self) -> None:

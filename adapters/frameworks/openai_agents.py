@@ -113,7 +113,7 @@ class _Taking:
         reading.refuse_set(tool, _REFUSED_OF_TOOL)
         if tool.is_enabled is not True:
             reading.refuse(f"the tool {tool.name!r}: is_enabled is a function")
-        if tool._is_agent_tool:  # noqa: SLF001 - there is no public word for it
+        if tool._is_agent_tool:  # noqa: SLF001 - it has no public name
             return self._agent_as_tool(reading, tool, agent)
         return reading.tool(
             tool.name,

@@ -99,7 +99,7 @@ def _reasoning(reading: Reading, reasoning: Any, api: str, body: dict[str, Any])
 
 def _check_choice(reading: Reading, agent: Any, choice: Any) -> None:
     if choice is not None and not isinstance(choice, str):
-        reading.refuse("the model setting 'tool_choice' is no name of a tool")
+        reading.refuse("the model setting 'tool_choice' does not name a tool")
     if choice not in {None, "auto", "none"} and not agent.reset_tool_choice:
         reading.refuse("reset_tool_choice: a choice that forces a call is for the first step only")
 
@@ -108,7 +108,7 @@ def native_tool(reading: Reading, tool: Any) -> dict[str, Any]:
     """Return the table of a tool that the provider runs."""
     kind = _NATIVE.get(type(tool).__name__)
     if kind is None:
-        reading.refuse(f"the tool {tool.name!r} is run by the provider, and is no native tool here")
+        reading.refuse(f"the tool {tool.name!r} is run by the provider, and is not a native tool here")
     options: dict[str, Any] = {}
     for name, value in vars(tool).items():
         if value is None or value in _USUAL.get(name, ()):

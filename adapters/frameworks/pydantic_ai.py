@@ -207,7 +207,7 @@ def _output_type(reading: Reading, output_type: Any) -> Any:
     several = [each for each in _unmarked(output_type) if _of_theirs(each) != _DEFERRED]
     for each in several:
         if _of_theirs(each) in _OWN_OUTPUTS:
-            reading.refuse(f"output_type: {each.__name__} is no type of an output here")
+            reading.refuse(f"output_type: {each.__name__} is not an output type here")
         if inspect.isroutine(each) or type(each).__name__ == "TextOutput":
             reading.refuse("output_type: functions of the output have no equivalent")
     return Union[tuple(several)]  # noqa: UP007 - of one type it is that type

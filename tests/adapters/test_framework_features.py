@@ -239,8 +239,8 @@ def elsewhere() -> OpenAIProvider:
         ({"metadata": {"team": "a"}}, "metadata: give it to each run: rt.start(metadata=)"),
         ({"validation_context": 1}, "validation_context: "),
         ({"max_concurrency": 2}, "concurrency={'runs_max': ...}"),
-        ({"output_type": pydantic_ai.BinaryImage}, "BinaryImage is no type of an output"),
-        ({"model_settings": {"thinking": "xhigh"}}, "reasoning 'xhigh' is no level here"),
+        ({"output_type": pydantic_ai.BinaryImage}, "BinaryImage is not an output type"),
+        ({"model_settings": {"thinking": "xhigh"}}, "reasoning 'xhigh' is not a level here"),
         ({"model_settings": {"cache": "12h"}}, "'cache' is '12h'"),
         ({"model_settings": {"tool_choice": ["a", "b"]}}, "does not name one tool"),
         (
@@ -422,14 +422,14 @@ def here() -> AsyncOpenAI:
             {"model": agents.OpenAIChatCompletionsModel(model="m", openai_client=here())},
             "is called at http://127.0.0.1:9/v1/",
         ),
-        ({"tools": [agents.ComputerTool(computer=cast("Any", object()))]}, "is no native tool here"),
+        ({"tools": [agents.ComputerTool(computer=cast("Any", object()))]}, "is not a native tool here"),
         (
             {"tools": [agents.WebSearchTool(external_web_access=False)]},
             "external_web_access of the tool 'web_search'",
         ),
         (
             {"model_settings": agents.ModelSettings(reasoning=Reasoning(effort="xhigh"))},
-            "'xhigh' is no level",
+            "'xhigh' is not a level",
         ),
         ({"model_settings": agents.ModelSettings(frequency_penalty=1)}, "'frequency_penalty'"),
         (

@@ -255,15 +255,17 @@ async def test_odd_prompts_are_errors_of_the_protocol_and_end_their_streams(serv
 async def test_the_server_knows_the_agents_before_they_count_as_served(server: EphemeralServer) -> None:
     registry = Counter(MemoryLog(), "local", {}).registry
     client = await nats.connect(server.url)
-    async with Gate(server.port) as gate:
-        async with Runtime.open(gate.url, namespace="far", registry=registry) as runtime:
-            gate.lag_s = 0.1
-            async with protocol_routes(("nats",), runtime, cast("Any", None), executor="local"):
-                answers = [
-                    client.request(f"agents.status.foldlog.far.{agent}", timeout=READ_S)
-                    for agent in registry.agents
-                ]
-                assert len(await asyncio.gather(*answers)) > 1
+    async with (
+        Gate(server.port) as gate,
+        Runtime.open(gate.url, namespace="far", registry=registry) as runtime,
+    ):
+        gate.lag_s = 0.1
+        async with protocol_routes(("nats",), runtime, cast("Any", None), executor="local"):
+            answers = [
+                client.request(f"agents.status.foldlog.far.{agent}", timeout=READ_S)
+                for agent in registry.agents
+            ]
+            assert len(await asyncio.gather(*answers)) > 1
     await client.close()
 
 
