@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ...eventlog.events import Via
     from ...runtime import Runtime
     from ..console.identity import Identity
-    from ..console.routing import Door as ApiDoor
     from ..http.access import Role
     from ..protocols.door import Door
 
@@ -91,12 +90,3 @@ def _a2a_routes(door: Door) -> list[Route]:
     except ImportError:
         raise ConfigError("the protocol a2a needs a2a-sdk: pip install 'foldlog[a2a]'") from None
     return a2a_routes(door)
-
-
-def shielded(routes: list[Route], door: ApiDoor) -> list[Route]:
-    """Return the routes with what holds around the API, too: known hosts only, and safe headers."""
-    from ..console.serving import Shell
-
-    for route in routes:
-        route.app = Shell(route.app, door)
-    return routes

@@ -222,7 +222,8 @@ async def _parts(
         yield application(*parts), " and ".join(names), None
         return
     from ..console.app import console_app, console_door
-    from .protocols import protocol_routes, shielded
+    from ..console.serving import shielded
+    from .protocols import protocol_routes
 
     api = console_door(runtime, _api_options(what, door), access)
     async with protocol_routes(

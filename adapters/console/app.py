@@ -16,7 +16,7 @@ from .identity import Identity
 from .options import ApiOptions
 from .page_files import page_routes
 from .routing import Door
-from .serving import Shell, api_app, not_routed, starlette_routes
+from .serving import Shell, api_app, not_routed, shielded, starlette_routes
 from .table import ROUTES
 
 AT_ROOT = ("/health", "/ready", "/metrics", "/openapi.json")
@@ -38,7 +38,7 @@ def console_app(door: Door, *others: Sequence[BaseRoute]) -> Starlette:
     """Return the application: the API at `/api/v1`, the page with `console`, and other parts, which come first."""
     routes: list[BaseRoute] = [route for part in others for route in part]
     inner: list[BaseRoute] = [Mount("/api/v1", Shell(api_app(door, ROUTES), door))]
-    inner += starlette_routes(door, [route for route in ROUTES if route.path in AT_ROOT])
+    inner += shielded(starlette_routes(door, [route for route in ROUTES if route.path in AT_ROOT]), door)
     if door.options.console:
         inner.append(
             Mount(

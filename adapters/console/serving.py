@@ -15,7 +15,6 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -49,7 +48,7 @@ def api_app(door: Door, table: Iterable[Route]) -> Starlette:
     )
 
 
-def starlette_routes(door: Door, table: Iterable[Route]) -> list[BaseRoute]:
+def starlette_routes(door: Door, table: Iterable[Route]) -> list[StarletteRoute]:
     """Return the routes of a table for the framework."""
     rates = Rates(door.runtime.log.clock.now)
     return [
@@ -254,3 +253,11 @@ class Shell:
             (b"access-control-max-age", b"600"),
             (b"vary", b"origin"),
         ]
+
+
+def shielded(routes: Iterable[StarletteRoute], door: Door) -> list[StarletteRoute]:
+    """Return routes that are served beside the API with what holds around it: known hosts only, and safe headers."""
+    found = list(routes)
+    for route in found:
+        route.app = Shell(route.app, door)
+    return found

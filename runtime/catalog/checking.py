@@ -46,8 +46,13 @@ def offer_of(registry: Registry) -> Offer:
 
 
 def sources(present: Iterable[Presence], registry: Registry) -> list[Source]:
-    """Return the workers that run stored agents; without any, this process, if it has agents or tools of its own."""
-    found = [Source(each.worker, each.offer) for each in present if each.offer is not None]
+    """Return the workers that run stored agents; without any, this process, if it has agents or tools of its own.
+
+    A worker that drains is none of them: it takes no run of the agent that is checked.
+    """
+    found = [
+        Source(each.worker, each.offer) for each in present if each.offer is not None and not each.draining
+    ]
     if not found and (registry.agents or registry.tools):
         return [Source("this process", offer_of(registry))]
     return found

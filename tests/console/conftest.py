@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.console.site import Site
 
 DEBIAN = ("chromium", "chromium-browser", "google-chrome")
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 320, "height": 640}
 Open = Callable[..., Page]
+SEEN_MS = 60_000
+"""Longer than anything takes to be seen on a machine that does much else."""
+expect.set_options(timeout=SEEN_MS)
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
@@ -65,6 +68,7 @@ def open_page(browser: Browser, site: Site) -> Iterator[Open]:
         context = browser.new_context(viewport=size, color_scheme="dark" if theme == "dark" else "light")  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
+        page.set_default_timeout(SEEN_MS)
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on(
             "request",

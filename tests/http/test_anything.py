@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from foldlog.adapters.cli.protocols import NAMES, protocol_routes, shielded
+from foldlog.adapters.cli.protocols import NAMES, protocol_routes
 from foldlog.adapters.console import rates
 from foldlog.adapters.console.app import console_app, console_door
 from foldlog.adapters.console.options import ApiOptions
+from foldlog.adapters.console.serving import shielded
 from foldlog.adapters.console.table import ROUTES
 from foldlog.adapters.http.access import Access
 from foldlog.adapters.http.app import health_routes, hook_routes

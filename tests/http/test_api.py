@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from foldlog.adapters.console.app import AT_ROOT
 from foldlog.adapters.console.routes import session
 from foldlog.adapters.console.table import ROUTES
 from foldlog.eventlog import ConfigError, MemoryLog, SystemClock
 from foldlog.eventlog.faults import FaultyLog, Outage
 from foldlog.runtime import Runtime
-from starlette.routing import Mount
 
 from tests.http.api import Api, api, paused, triager
 
@@ -250,48 +247,6 @@ async def test_while_the_log_is_away_callers_are_asked_to_come_again() -> None:
 
 
 # --- access ---------------------------------------------------------------------------------------------------------
-
-
-def _filled(path: str) -> str:
-    return re.sub(r"\{\w+(:path)?\}", "x", path)
-
-
-@pytest.mark.parametrize("role", ["", "viewer", "operator", "admin"])
-async def test_every_route_wants_its_role(role: str) -> None:
-    ranks = ["viewer", "operator", "admin"]
-    async with api(MemoryLog()) as served, served.client(role, content_type="application/json") as client:
-        for route in ROUTES:
-            answer = await client.request(route.method, _filled(route.path), content=b"")
-            if route.role is None:
-                assert answer.status_code not in {401, 403} or route.path == "/session", route.path
-            elif not role:
-                assert answer.status_code == 401, route.path
-                assert answer.headers["www-authenticate"] == "Bearer"
-            elif ranks.index(role) < ranks.index(route.role):
-                assert answer.status_code == 403, (route.method, route.path)
-            else:
-                assert answer.status_code not in {401, 403}, (route.method, route.path, answer.text)
-
-
-def _served_routes(app: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the method and path of each route that an application serves, also within mounts and other wrappers."""
-    while not hasattr(app, "routes"):
-        app = app._app
-    for route in app.routes:
-        path = prefix + route.path
-        if isinstance(route, Mount):
-            yield from _served_routes(route.app if route.app is not None else route, path)
-        else:
-            yield from ((method, path) for method in route.methods - {"HEAD"})
-
-
-async def test_nothing_is_served_that_is_not_in_the_table_of_routes() -> None:
-    async with api(MemoryLog(), console=True) as served:
-        found = set(_served_routes(served.app))
-    table = {(route.method, f"/api/v1{route.path}") for route in ROUTES}
-    at_root = {(route.method, route.path) for route in ROUTES if route.path in AT_ROOT}
-    assert found == table | at_root | {("GET", "/{path:path}")}  # the last one are the files of the page
-    assert len(table) == len(ROUTES)
 
 
 async def test_the_documents_of_the_formats_are_served() -> None:

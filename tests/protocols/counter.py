@@ -7,9 +7,10 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Self
 
-from foldlog.adapters.cli.protocols import NAMES, protocol_routes, shielded
+from foldlog.adapters.cli.protocols import NAMES, protocol_routes
 from foldlog.adapters.console.app import console_door
 from foldlog.adapters.console.options import ApiOptions
+from foldlog.adapters.console.serving import shielded
 from foldlog.adapters.http.access import Access
 from foldlog.adapters.http.app import application
 from foldlog.adapters.http.server import served

@@ -15,6 +15,7 @@ from foldlog.eventlog.faults import Fault, FaultyLog, LostAck, SpuriousConflict,
 from foldlog.eventlog.names import hook_subject, schedule_subject
 from foldlog.eventlog.ports import Log, Presence
 from foldlog.runtime import Agent, EventHook, Registry, Runtime, Schedule, Worker, tool
+from foldlog.runtime.catalog.checking import offer_of
 from foldlog.runtime.driving.host import Host
 
 from tests.runtime.conftest import HeldTool, call, calls, says
@@ -207,6 +208,17 @@ async def test_an_agent_whose_names_no_one_worker_has_together_is_refused() -> N
         )
         (taken,) = await runtime.agents.check({**table, "name": "coded"})
         assert taken.message == "name: 'coded' is an agent in the code of w1; choose another name"
+
+
+async def test_a_worker_that_drains_has_nothing_for_a_new_version() -> None:
+    log, leaving = MemoryLog(), Presence(worker="w-old", offer=offer_of(a_registry()), draining=True)
+    table = {"name": "clerk", "model": "scripted:a.json", "tools": ["search"]}
+    async with log.leases.presence(leaving), opened(log) as runtime:
+        problems = await runtime.agents.check(table)
+        assert {each.key for each in problems} == {"model", "tools"}
+        async with working(log, Registry(tools=[weigh])):
+            (problem,) = await runtime.agents.check(table)
+            assert (problem.key, "w-old" in problem.message) == ("tools", False)
 
 
 async def test_without_a_worker_the_names_are_those_of_this_process_or_nobodys() -> None:

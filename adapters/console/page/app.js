@@ -144,7 +144,7 @@ function View() {
     load().then((module) => {
       loaded.set(load, module.default);
       drawn((n) => n + 1);
-    }, () => failed({ status: 0, message: "A part of the page could not be loaded. Is the console still running?" }));
+    }, () => failed({ status: -1, message: "A part of the page could not be loaded. Is the console still running?" }));
   }, [load]);
   if (!found) return path === "/" || path === "" ? null : html`<${Empty} title="There is no such screen" first><p><a href=${url("/runs")}>All runs</a></p><//>`;
   if (problem) return html`<${Failed} problem=${problem} retry=${() => location.reload()} />`;
@@ -168,7 +168,7 @@ function Shell() {
 
 function App() {
   if (signedOut.value) return html`<${SignIn} />`;
-  if (refused.value && !me.value) return html`<main class="sign-in"><${Failed} problem=${refused.value} retry=${() => { refused.value = null; begin(); }} /></main>`;
+  if (refused.value && !me.value) return html`<main class="sign-in"><${Failed} problem=${refused.value} retry=${begin} /></main>`;
   if (!me.value) return html`<main class="sign-in"><${Skeleton} lines=${3} /></main>`;
   return html`<${Shell} />`;
 }

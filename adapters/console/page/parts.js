@@ -117,13 +117,26 @@ export function Skeleton({ lines = 6, label = "Loading" }) {
   return html`<div class="skeleton" role="status" aria-label=${label}>${Array.from({ length: lines }, (_, n) => html`<i key=${n}></i>`)}</div>`;
 }
 
-/** An error, where the content would be. @param {{problem: any, retry?: () => void, title?: string}} props */
+const AGAIN_MS = [1000, 2000, 4000, 8000, 15000];
+
+/** True if the same question may be answered later: the server, the log or the network was away, or busy. @param {any} problem */
+const passes = ({ status, error }) => (status === 0 || status === 429 || status >= 500) && error !== "LogCorrupted";
+
+/** An error, where the content would be. `retry` is also called by itself, ever later, if the error may pass.
+ * @param {{problem: any, retry?: () => void, title?: string}} props */
 export function Failed({ problem, retry, title }) {
+  const tried = useRef(0), latest = useRef(retry), again = Boolean(retry) && passes(problem);
+  latest.current = retry;
+  useEffect(() => {
+    if (!again) return undefined;
+    const timer = setTimeout(() => latest.current?.(), AGAIN_MS[Math.min(tried.current++, AGAIN_MS.length - 1)]);
+    return () => clearTimeout(timer);
+  }, [problem]);
   const names = { 0: "The server is out of reach", 401: "Not signed in", 403: "Not allowed", 404: "Not there", 410: "Erased", 503: "The log is out of reach", 500: "The server failed" };
   const what = title ?? names[/** @type {keyof typeof names} */ (problem.status)] ?? problem.title ?? "That failed";
   return html`<div class="failed" role="alert"><h2><${Icon} name="warning" /> ${visible(problem.error === "LogCorrupted" ? "The log is damaged" : what)}</h2><p>${visible(problem.message)}</p>${
     problem.body?.run ? html`<p>Run <code>${visible(problem.body.run)}</code>, revision ${problem.body.revision}.</p>` : null
-  }<p class="row">${retry ? html`<button type="button" onClick=${retry}>Retry</button>` : null}${
+  }<p class="row">${retry ? html`<button type="button" onClick=${retry}>Retry</button>` : null}${again ? html`<span class="dim">It is tried again by itself.</span>` : null}${
     problem.requestId ? html`<span class="dim">request <code>${problem.requestId}</code><${Copy} text=${problem.requestId} what="request id" /></span>` : null
   }</p></div>`;
 }

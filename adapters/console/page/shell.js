@@ -17,10 +17,16 @@ export const title = signal("");
 export const mayAct = () => me.value?.role === "operator" || me.value?.role === "admin";
 export const isAdmin = () => me.value?.role === "admin";
 
+const AGAIN_MS = 5000;
+
 async function countApprovals() {
   const before = pendingApprovals.peek();
   const { rows, next } = await get("/approvals?limit=500").catch(() => ({ rows: null, next: null }));
-  if (!rows) return;
+  if (!rows) {
+    clearTimeout(soon);
+    soon = setTimeout(countApprovals, AGAIN_MS);
+    return;
+  }
   pendingApprovals.value = next ? `${rows.length}+` : rows.length;
   const more = typeof before === "number" && rows.length > before;
   if (more && preferences.value.notify && document.hidden && "Notification" in globalThis && Notification.permission === "granted") {

@@ -20,7 +20,7 @@ Format = Literal["toml", "json"]
 
 
 class StoredAgentRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored agent at its last version, and the workers that serve it. `at` is Unix seconds."""
+    """A stored agent at its last version, and the workers that take its runs. `at` is Unix seconds."""
 
     name: str
     version: int
@@ -105,7 +105,7 @@ class ExportQuery(VersionQuery, frozen=True, kw_only=True, forbid_unknown_fields
 
 async def list_agents(call: Call[Nothing, Nothing]) -> list[StoredAgentRow]:
     """List the stored agents with their last versions."""
-    present = await call.runtime.log.leases.present()
+    present = [each for each in await call.runtime.log.leases.present() if not each.draining]
     return [
         StoredAgentRow(
             name=each.name,

@@ -1,12 +1,13 @@
 // The events of a run whole, as they are stored: read in pages by the tabs that need them, and gone on with as the run does.
-import { useEffect, useState } from "../vendor/preact.js";
+import { useEffect, useRef, useState } from "../vendor/preact.js";
 import { at, get, query } from "../api.js";
 
 const PAGE = 1000;
 
-/** @param {import("./feed.js").Feed} feed @returns {{events: any[], error: any, done: boolean}} */
+/** @param {import("./feed.js").Feed} feed @returns {{events: any[], error: any, done: boolean, reload: () => void}} */
 export function useEvents(feed) {
   const [state, set] = useState(/** @type {{events: any[], error: any, done: boolean}} */ ({ events: [], error: null, done: false }));
+  const reload = useRef(() => {});
   useEffect(() => {
     let over = false, busy = false, again = false;
     /** @type {any[]} */
@@ -42,6 +43,7 @@ export function useEvents(feed) {
       soon = setTimeout(read, 120);
     };
     feed.watchers.add(changed);
+    reload.current = read;
     read();
     return () => {
       over = true;
@@ -49,5 +51,5 @@ export function useEvents(feed) {
       feed.watchers.delete(changed);
     };
   }, [feed]);
-  return state;
+  return { ...state, reload: () => reload.current() };
 }

@@ -42,8 +42,13 @@ export class Feed {
 
   async open() {
     try {
-      this.detail.value = await get(`/runs${at(this.id)}`);
-      if (!this.closed) this.follow();
+      const detail = await get(`/runs${at(this.id)}`);
+      if (this.closed) return;
+      batch(() => {
+        this.detail.value = detail;
+        this.error.value = null;
+      });
+      this.follow();
     } catch (problem) {
       const { error } = /** @type {any} */ (problem);
       if (this.closed) return;

@@ -32,9 +32,9 @@ export function EvidenceTab({ feed, detail }) {
 
 /** Usage by step and attempt, as the log has it. @param {Props} props */
 export function CostsTab({ feed, detail }) {
-  const { events, error, done } = useEvents(feed);
+  const { events, error, done, reload } = useEvents(feed);
   const rows = useMemo(() => events.filter((event) => event.usage && event.type !== "step"), [events]);
-  if (error) return html`<${Failed} problem=${error} />`;
+  if (error) return html`<${Failed} problem=${error} retry=${reload} />`;
   if (!rows.length) return done ? html`<${Empty} title="No model was called" />` : html`<${Skeleton} />`;
   const all = detail.totals ?? detail.row;
   return html`<div class="scroll scroll-x" tabindex="0" role="group" aria-label="Costs"><table class="plain"><thead><tr><th>Step</th><th>Model</th><th>For</th><th class="number">Input</th><th class="number">Cached</th><th class="number">Output</th><th class="number">Reasoning</th><th class="number">Cost</th></tr></thead><tbody>${rows.map(
@@ -44,10 +44,10 @@ export function CostsTab({ feed, detail }) {
 
 /** @param {Props} props */
 export function RawTab({ feed, detail }) {
-  const { events, error, done } = useEvents(feed);
+  const { events, error, done, reload } = useEvents(feed);
   const [found, set] = useState(/** @type {any} */ (null));
   const [shown, show] = useState(200);
-  if (error) return html`<${Failed} problem=${error} />`;
+  if (error) return html`<${Failed} problem=${error} retry=${reload} />`;
   const verify = async () => {
     set({ busy: true });
     try {

@@ -15,9 +15,9 @@ export function Rollback({ feed, close }) {
   const key = useMemo(newKey, [plan]);
   const body = { ...(from ? { from_step: from } : {}) };
   const show = () => {
-    failed(null);
     set(null);
     post(`/runs${at(feed.id)}/rollback/plan`, body).then((found) => {
+      failed(null);
       set(found);
       if (!from) keep(found.steps);
     }, failed);

@@ -59,10 +59,10 @@ function gather(block, event) {
 
 /** @param {{feed: import("./feed.js").Feed, detail: any}} props */
 export function StepsTab({ feed }) {
-  const { events, error, done } = useEvents(feed);
+  const { events, error, done, reload } = useEvents(feed);
   feed.turn.value;
   const all = useMemo(() => blocks(events), [events]);
-  if (error) return html`<${Failed} problem=${error} />`;
+  if (error) return html`<${Failed} problem=${error} retry=${reload} />`;
   if (!events.length) return done ? html`<${Empty} title="No step yet" />` : html`<${Skeleton} />`;
   if (!all.length) return html`<${Empty} title="No step yet"><p>The run is submitted; its first step begins when it is claimed.</p><//>`;
   const drafts = [...feed.drafts.values()];

@@ -65,7 +65,7 @@ export default function Run({ run }) {
     keys[String(n + 1)] = () => show(id);
   });
   useKeys(keys);
-  if (feed.error.value) return html`<section class="view"><h1>Run <code>${visible(run)}</code></h1><${Failed} problem=${feed.error.value} title=${feed.error.value.status === 404 ? "There is no such run" : undefined} retry=${() => { feed.error.value = null; feed.open(); }} /></section>`;
+  if (feed.error.value) return html`<section class="view"><h1>Run <code>${visible(run)}</code></h1><${Failed} problem=${feed.error.value} title=${feed.error.value.status === 404 ? "There is no such run" : undefined} retry=${() => feed.open()} /></section>`;
   if (!detail) return html`<section class="view"><h1 class="mono">${visible(run)}</h1><${Skeleton} /></section>`;
   return html`<section class="view run">
     <${Head} feed=${feed} detail=${detail} todo=${todo} />
