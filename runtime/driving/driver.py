@@ -288,15 +288,18 @@ class Driver:
             except ConfigError as error:
                 take(turn, PreparationFailed(error_type="config_error", message=str(error)))
 
-    def _ids_of_request(self) -> dict[str, str | int]:
+    @property
+    def ids(self) -> dict[str, str | int]:
+        """The ids for log records of this run: its own, of its agent, and of the request that started it."""
         submitted = self.state.submitted
-        return {} if submitted is None or submitted.trigger is None else submitted.trigger.ids
+        of_request = {} if submitted is None or submitted.trigger is None else submitted.trigger.ids
+        return {"run": self.state.run, "agent": self.state.agent, **of_request}
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     async def drive(self) -> Ending:
         """Advance the run until it ends, parks, or is no longer ours."""
-        ids = at_work({"run": self.state.run, "agent": self.state.agent, **self._ids_of_request()})
+        ids = at_work(self.ids)
         self._services.append(asyncio.create_task(self._follow()))
         self.guard.family.add(self)
         try:

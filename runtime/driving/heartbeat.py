@@ -28,6 +28,7 @@ from ...eventlog.errors import LogUnavailable
 from ...eventlog.ports import Lease
 from ..journal.outages import OUTAGE_POLL_S
 from ..journal.timers import watch_timer
+from ..shared.log_ids import at_no_work
 from .driver import Driver
 from .host import Host
 
@@ -67,7 +68,7 @@ class LeaseKeeper:
         self._beating[id(driver)] = beating
         driver.renew = lambda: self._vouch(beating)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
+            self._task = asyncio.create_task(self._run(), context=at_no_work())
         self._send(lambda: self._vouch(beating))
         try:
             yield

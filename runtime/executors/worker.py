@@ -44,7 +44,7 @@ from ..journal.journal import Journal
 from ..journal.lanes import at_head_of_lane
 from ..journal.redelivery import redeliver
 from ..journal.timers import owed_timers, set_timers
-from ..shared.log_ids import at_work
+from ..shared.log_ids import Ids, at_work, done_with
 from ..shared.run_slots import give_up, slots_of
 from ..shared.slots import SLOT_TIMER
 from ..triggers.firing import Firing
@@ -370,22 +370,36 @@ class Worker:
 
     async def _drive(self, delivery: Delivery, journal: Journal, cause: Command | None) -> Ending | None:
         """Claim and drive the run; None after a conflict (back to W10)."""
-        driver, before = Driver(self._host, journal), journal.state.owner
+        driver = Driver(self._host, journal)
+        at_work(driver.ids)
         causes = [cause] if cause is not None else []
         # The heartbeats begin before the claim: no stored claim is without a lease.
         async with self._keeper.beat_for(driver, delivery.token):
+            before, left_at = journal.state.owner, _left_at(journal.state)
             if not await driver.claim(*causes):
                 return None
-            state = driver.state
-            from_whom = "" if before is None else f", taken over from {before}"
-            logger.info("run %s of %s: claimed, epoch %d%s", state.run, state.agent, driver.epoch, from_whom)
+            _log_claim(driver, before, left_at)
             ending = await driver.drive()
         if ending != "fenced":
             await give_up(self._host, journal, below=driver.slots_below)
-        logger.info(
-            "run %s of %s: %s", state.run, state.agent, driver.state.status if ending == "over" else ending
-        )
+        state = driver.state
+        logger.info("run %s of %s: %s", state.run, state.agent, state.status if ending == "over" else ending)
         return ending
+
+
+def _left_at(state: RunState) -> Ids:
+    """Return where a run stands that its owner left: its step, and the calls without a result, joined by commas."""
+    if state.owner is None:
+        return {}
+    calls = ",".join(call.id for call in state.calls.values() if call.result is None)
+    return ({"step": state.step} if state.step else {}) | ({"call": calls} if calls else {})
+
+
+def _log_claim(driver: Driver, before: str | None, left_at: Ids) -> None:
+    state, from_whom = driver.state, "" if before is None else f", taken over from {before}"
+    ids = at_work(left_at)
+    logger.info("run %s of %s: claimed, epoch %d%s", state.run, state.agent, driver.epoch, from_whom)
+    done_with(ids)
 
 
 async def _unless(stopping: asyncio.Event, waiting: Awaitable[T]) -> T | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any
 
 from foldlog.eventlog import ChildStarted
 from foldlog.runtime import Agent, LogIds, tool
+from foldlog.runtime.shared.log_ids import at_no_work, at_work, done_with
 
 from tests.runtime.conftest import Place, call, calls, says, when
 
@@ -66,3 +68,15 @@ async def test_a_users_own_log_lines_have_the_ids_of_the_call_that_wrote_them(
         "in a thread": {"run": child, "agent": "lead", "step": 1, "call": "c3"},
         "outside": {},
     }
+
+
+async def test_the_heartbeats_that_a_run_starts_for_all_runs_have_the_ids_of_none() -> None:
+    async def beat() -> None:
+        logger.warning("beat")
+
+    with kept() as handler:
+        token = at_work({"run": "first"})
+        await asyncio.create_task(beat(), context=at_no_work())
+        logger.warning("at work")
+        done_with(token)
+    assert handler.ids == {"beat": {}, "at work": {"run": "first"}}
