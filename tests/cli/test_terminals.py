@@ -149,9 +149,21 @@ def test_every_list_fits_the_terminal_with_its_names_states_and_times_whole(
     (project.place / "wide.toml").write_text(f"[schedules.{'nightly-' * 7}run]\n{schedule}\n")
     assert project.run("schedules", "apply", "wide.toml").code == 0
     assert project.run("tokens", "issue", "ada-of-the-night-shift", "--role", "operator").code == 0
-    lane = "customer-of-the-northern-region-17"
+    lane, user, name = (
+        "customer-of-the-northern-region-17",
+        f"{'anna-' * 11}@example.com",
+        "of-complaints-" * 4,
+    )
     held = ("run", "wide_agents:patient", "x", "--session", lane, "--timeout", "1")
-    assert project.run(*held).code == 4
+    key = project.run("keys", "generate").out.strip()
+    config = project.place / "wide_config.toml"
+    config.write_text(
+        f'[budgets]\n"user:{user}" = {{ tokens = 1_000, per = "day" }}\n[limits]\nnamespace = 9\n'
+    )
+    project.environ |= {"SEAL_KEY": key, "FOLDLOG_SEAL": "env:SEAL_KEY", "FOLDLOG_CONFIG": str(config)}
+    assert project.run(*held, "--user", user).code == 4
+    (project.place / "wide_plan.json").write_text(json.dumps({"name": f"{name}p", "steps": [TEXT]}))
+    assert project.run("plans", "save", "wide_plan.json", "--note", TEXT).code == 0
     roots = [row["run_id"] for row in project.run("runs", "list", "--json").document]
     for command, whole in (
         (("runs", "list"), roots),
@@ -160,6 +172,11 @@ def test_every_list_fits_the_terminal_with_its_names_states_and_times_whole(
         (("lanes", "list"), [roots[0], lane]),
         (("schedules", "list"), [f"{'nightly-' * 7}run"]),
         (("tokens", "list"), ["ada-of-the-night-shift", "operator"]),
+        (("keys", "list"), [f"user:{user}"]),
+        (("budgets", "list"), [f"user:{user}", "1,000 tokens a day"]),
+        (("costs", "--by", "agent"), ["triage-of-complaints-and-their-escalation-for-all-regions"]),
+        (("plans", "list"), [f"{name}p", "pending"]),
+        (("plans", "show", f"{name}p"), [flat([TEXT]), "pending"]),
     ):
         lines = shown(project, width, *command)
         for each in whole:
@@ -190,7 +207,9 @@ def test_the_live_view_has_all_parts_and_harmless_text(project: Project, runs: d
     assert "\x1b[2J" not in whole.out
     shown = project.on_terminal("top", "--once", width=80)
     plain = re.sub("\x1b[^m]*m", "", shown)
-    assert re.search(rf"…\w*{runs['closer paused'][-3:]}\S* +closer +paused", plain)
+    closer = runs["closer paused"]
+    assert re.search(rf"…\w*{closer[-3:]}\S* +closer +paused", plain)
+    assert re.search(rf"^\S+ .*{MOMENT}\n +run {closer}$", plain, re.MULTILINE)  # the approval of it
     assert "Waits for people: publish_the_" in " ".join(shown.split())
 
 

@@ -61,7 +61,7 @@ async def _costs(settings: Settings, by: By, since: str, until: str, *, json: bo
         screen.say("no model calls")
     else:
         columns = (
-            Column(by, cut=True),
+            Column(by, cut=True, again=True),
             *map(Column, ("runs", "calls", "input", "output", "cost")),
             Column("unknown prices", below=True),
         )
@@ -75,7 +75,7 @@ async def _costs(settings: Settings, by: By, since: str, until: str, *, json: bo
                     f"{row.usage.input_tokens:,}",
                     f"{row.usage.output_tokens:,}",
                     f"${row.cost_usd}",
-                    f"{row.unpriced} calls" if row.unpriced else "",
+                    f"{row.unpriced} call{'s' * (row.unpriced > 1)}" if row.unpriced else "",
                 ]
                 for row in rows
             ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import typer
@@ -179,7 +180,7 @@ def _amounts(row: BudgetRow, cost_usd: str | None, tokens: int | None) -> str:
     """Return amounts of what the budget limits, or of all if nobody here knows what that is."""
     shown = []
     if cost_usd is not None and (row.left_usd is not None or not row.amount):
-        shown.append(f"{cost_usd} USD")
+        shown.append(f"{Decimal(cost_usd):,f} USD")
     if tokens is not None and (row.left_tokens is not None or not row.amount):
         shown.append(f"{tokens:,} tokens")
     return " and ".join(shown)

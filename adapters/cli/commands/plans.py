@@ -210,7 +210,7 @@ async def _show(settings: Settings, name: str, version: int | None, *, json: boo
         screen.field("goal", one_line(row.goal), 6)
     screen.tell("")
     screen.table(
-        (Column("step"), Column("status"), Column("text", cut=True), Column("note", below=True)),
+        (Column("step"), Column("status"), Column("text", cut=True, again=True), Column("note", below=True)),
         [[each.id, each.status, one_line(each.text), one_line(each.note)] for each in row.steps],
     )
     screen.tell("")

@@ -70,7 +70,7 @@ async def _top(settings: Settings, interval: float, *, once: bool) -> int:
 
 
 class Seen(NamedTuple):
-    """The rows of one look. `ends` are the unique ends of the ids of `runs` and of the runs of `approvals`."""
+    """The rows of one look. `ends` are the unique ends of the ids of `runs`."""
 
     namespace: str
     at: float
@@ -101,7 +101,7 @@ async def _look(runtime: Runtime) -> Seen:
         rows,
         await operations.why(rows),
         approvals,
-        await index.ends_of_ids({*(row.run_id for row in rows), *(row.run_id for row in approvals)}),
+        await index.ends_of_ids({row.run_id for row in rows}),
     )
 
 
@@ -311,20 +311,18 @@ def _agents(rows: Sequence[AgentRow]) -> _Part:
 
 
 def _approvals(seen: Seen) -> _Part:
+    """Return the pending approvals; the run of one is whole, below its row if it must be."""
     from ..output.escaping import one_line
-    from ..output.tables import Id
     from ..output.times import moment
 
-    columns = _columns(
-        "approval", "kind", "tool", "run", "requested", cut="tool", leaving=("requested", "kind")
-    )
+    columns = _columns("approval", "kind", "tool", "requested", "run", cut="tool", leaving=("kind",))
     cells: list[list[Cell]] = [
         [
             row.approval_id,
             row.kind,
-            one_line(row.tool_name),
-            Id(row.run_id, seen.ends.get(row.run_id, row.run_id), row.run_id != row.root_id, style=""),
+            one_line(row.tool_name) or f"({row.kind})",
             moment(row.requested_at),
+            row.run_id,
         ]
         for row in seen.approvals[:RUNS_SHOWN]
     ]
