@@ -306,6 +306,10 @@ class Timers(Protocol):
         """Remove the timer, if it is still set."""
         ...
 
+    def named(self, timer_id: str) -> AsyncIterator[Wakeup]:
+        """Yield the wake-ups of all timers with this id that are set, of any run."""
+        ...
+
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The statement of `worker` that it drives `run` in `epoch`. `token` is the wake-up it holds for it, if any."""

@@ -124,6 +124,9 @@ class _NoTimers:
     async def cancel(self, timer: Timer) -> None:
         pass
 
+    def named(self, timer_id: str) -> AsyncIterator[Wakeup]:
+        return _none()
+
 
 class _NoLeases:
     async def vouch(self, lease: Lease, ttl_s: float) -> None:

@@ -70,6 +70,23 @@ class TimersSuite(Suite):
         await log.timers.cancel(cancelled)
         assert await self.fired(log, agent) == [kept.wakeup]
 
+    async def test_the_timers_of_one_id_are_found_whatever_their_run_until_they_fire_or_are_cancelled(
+        self, log: Log, agent: str
+    ) -> None:
+        name, now = new_name("timer"), log.clock.now()
+        wakeups = [wakeup_for(agent, cause) for cause in (1, 2, 3, 4)]
+        cancelled, fired = (Timer(id=name, due_at=now + 3600, wakeup=each) for each in wakeups[:2])
+        others = [Timer(id=name, due_at=now + 3600, wakeup=each) for each in wakeups[2:]]
+        for timer in (cancelled, fired, *others):
+            await log.timers.set(timer)
+        await log.timers.set(Timer(id=f"{name}-other", due_at=now + 3600, wakeup=wakeup_for(agent, 5)))
+        await log.timers.cancel(cancelled)
+        await log.timers.set(Timer(id=name, due_at=now, wakeup=fired.wakeup))
+        assert await self.fired(log, agent) == [fired.wakeup]
+        found = [each async for each in log.timers.named(name)]
+        assert sorted(found, key=lambda each: each.cause) == wakeups[2:]
+        assert [each async for each in log.timers.named(new_name("timer"))] == []
+
     async def test_an_overdue_timer_fires_before_one_that_is_not_due(self, log: Log, agent: str) -> None:
         now = log.clock.now()
         due, overdue = wakeup_for(agent, 1), wakeup_for(agent, 2)

@@ -188,6 +188,13 @@ class FaultyTimers:
     async def cancel(self, timer: Timer) -> None:
         await self._core.call("timers.cancel", lambda: self._inner.cancel(timer))
 
+    async def named(self, timer_id: str) -> AsyncIterator[Wakeup]:
+        async def named() -> list[Wakeup]:
+            return [wakeup async for wakeup in self._inner.named(timer_id)]
+
+        for wakeup in await self._core.call("timers.named", named):
+            yield wakeup
+
 
 class FaultyLeases:
     """`Leases` with faults."""

@@ -126,6 +126,10 @@ class Layout:
         run = check_name("the run", wakeup.run)
         return f"{self.prefix(wakeup.shard)}.timer.{run}.{digest_of(timer.id)[:32]}".encode()
 
+    def timers_named(self, shard: int, timer_id: str) -> bytes:
+        """Return the subject that matches the timers with this id of all runs."""
+        return f"{self.prefix(shard)}.timer.*.{digest_of(timer_id)[:32]}".encode()
+
     def everything(self, shard: int) -> bytes:
         """Return the subject that matches all messages of a shard."""
         return f"{self.prefix(shard)}.>".encode()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from ..errors import AppendUnsure
-from ..ports import Timer, TimerWrite
+from ..ports import Timer, TimerWrite, Wakeup
 from .events import JetStreamEvents
 from .layout import Layout
+from .messages import read_wakeup
+from .streams import read_lasts
 from .wire import Done, Wire
 
 
@@ -27,3 +31,10 @@ class JetStreamTimers:
         stream = self._layout.shard(timer.wakeup.shard)
         body = {"filter": self._layout.timer(timer).decode()}
         await self._wire.api(f"STREAM.PURGE.{stream}", body, Done)
+
+    async def named(self, timer_id: str) -> AsyncIterator[Wakeup]:
+        """Yield the wake-ups of all timers with this id that are set. Raises `LogUnavailable`."""
+        for shard in range(self._events.shards):
+            subject = self._layout.timers_named(shard, timer_id)
+            async for message in read_lasts(self._wire, self._layout.shard(shard), subject):
+                yield read_wakeup(message.data)

@@ -72,6 +72,10 @@ class MemoryWakeups:
         """Remove the timer now."""
         self._timers.pop((timer.wakeup.shard, timer.wakeup.run, timer.id), None)
 
+    def timers_named(self, timer_id: str) -> list[Wakeup]:
+        """Return the wake-ups of the timers with this id that have not fired."""
+        return [timer.wakeup for timer in self._timers.values() if timer.id == timer_id]
+
     @contextlib.asynccontextmanager
     async def pull(self, agents: frozenset[str]) -> AsyncIterator[Deliveries]:
         """Yield wake-ups of runs of these agents; many consumers share them."""
@@ -198,6 +202,12 @@ class MemoryTimers:
         """Remove the timer, if it is still set."""
         await checkpoint()
         self._wakeups.drop_timer(timer)
+
+    async def named(self, timer_id: str) -> AsyncIterator[Wakeup]:
+        """Yield the wake-ups of all timers with this id that are set."""
+        await checkpoint()
+        for wakeup in self._wakeups.timers_named(timer_id):
+            yield wakeup
 
 
 def _number_in(token: str) -> int:

@@ -20,6 +20,8 @@ from .turn import Turn
 BUDGET_SPENT = BudgetSpent.error_type
 CIRCUIT_OPEN = CircuitOpen.error_type
 BUDGET_PAUSE = "budget"
+BUDGET_TIMER = "budget"
+"""The timer of all runs that wait for a budget of the namespace, so that they are found without reading every run."""
 RETRIED_ERRORS = frozenset({TransientModelError.error_type, RateLimited.error_type, CIRCUIT_OPEN})
 
 
@@ -68,8 +70,7 @@ def ask_again(turn: Turn, model: str, phase: str = "") -> None:
     elif call.error_type == BUDGET_SPENT:
         if turn.state.paused is None:  # a restored run is paused already
             turn.add(Status(status="paused", reason=BUDGET_PAUSE, message=call.error))
-        timer_id = f"budget-{turn.state.step}-{phase}{call.attempt}"
-        turn.add(Parked(reason="timer", timer_id=timer_id, due_at=call.retry_at))
+        turn.add(Parked(reason="timer", timer_id=BUDGET_TIMER, due_at=call.retry_at))
     elif call.retry_at - turn.now > PARK_RETRY_S:
         name = f"{phase}-{call.attempt}" if phase else str(call.attempt)
         retry = f"model-{turn.state.step}-{name}", call.retry_at
@@ -80,6 +81,12 @@ def ask_again(turn: Turn, model: str, phase: str = "") -> None:
 def waits_for_budget(state: RunState) -> bool:
     """Return whether the run is paused until the next period of a budget of the namespace."""
     return state.paused == BUDGET_PAUSE and state.model.error_type == BUDGET_SPENT
+
+
+def waits_on_timer(state: RunState) -> bool:
+    """Return whether a run waits for a budget and for nothing else: a restored one is held besides."""
+    parked = state.parked
+    return waits_for_budget(state) and parked is not None and parked.timer_id == BUDGET_TIMER
 
 
 def is_current(turn: Turn, outcome: ModelReplied | ModelCallFailed) -> bool:

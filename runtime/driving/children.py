@@ -37,6 +37,7 @@ from ..ports.files import Content
 from ..ports.runnable import Runnable
 from ..ports.tools import ChildFailed
 from ..shared.run_slots import give_up, slots_of
+from ..shared.spending import resume_if_left
 from ..tools.context import ChildOptions
 from .call_timeout import PausableTimeout
 from .copies import Copies
@@ -276,6 +277,7 @@ class ChildRuns:
         if exists:
             announced()
             await journal.load()
+            await through_outages(self._driver.clock, resume_if_left, host, journal)
         else:
             await self._start(driver, spawned, start, announced)
         await self._drive_to_end(driver, spawned.call_id)

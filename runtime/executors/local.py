@@ -20,7 +20,7 @@ from ..driving.driver import Driver
 from ..driving.heartbeat import LeaseKeeper
 from ..driving.host import Host
 from ..journal.cancel import see_cancel_through
-from ..journal.family import until_ready
+from ..journal.family import until_ready, waiting_below
 from ..journal.journal import Journal
 from ..journal.lanes import at_head_of_lane, join_lane, read_lane
 from ..journal.open_run import opened
@@ -29,6 +29,7 @@ from ..journal.redelivery import redeliver
 from ..journal.timers import set_timers, start_timer, watch_timer
 from ..ports.executor import CAPABILITIES, RunsIn
 from ..shared.run_slots import give_up, slots_of
+from ..shared.spending import resume_if_left
 from .lacking import lacking
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ class LocalExecutor:
         await journal.load()
         await journal.follow_until(lambda state: state.exists)  # the read may have been stale
         if not journal.state.over and subject.id not in self._tasks:
+            for each in (journal, *(await waiting_below(journal)).values()):
+                await resume_if_left(self._host, each, self._watch(each))
             given = {} if agent is None else {agent.name: agent}
             host = msgspec.structs.replace(self._host, agents={**self._host.agents, **given})
             host.runnable_of(journal.state)

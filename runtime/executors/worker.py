@@ -20,7 +20,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -31,6 +40,7 @@ from ...eventlog.ports import Announce, Delivery, Lease, Log, Presence, Wakeup
 from ...projections.run_state import RunState
 from ..core.commands import Command, Leave, TimerDue
 from ..core.decide import take
+from ..core.model_calls import BUDGET_TIMER
 from ..core.parking import is_parked_on_child
 from ..core.submission import CHILD
 from ..core.timers import open_timers
@@ -42,11 +52,13 @@ from ..journal.cancel import cancel_family, see_cancel_through
 from ..journal.family import family_of, ready_below, set_timers_below, waiting_below
 from ..journal.journal import Journal
 from ..journal.lanes import at_head_of_lane
+from ..journal.outages import through_outages
 from ..journal.redelivery import redeliver
 from ..journal.timers import owed_timers, set_timers
 from ..shared.log_ids import Ids, at_work, done_with
 from ..shared.run_slots import give_up, slots_of
 from ..shared.slots import SLOT_TIMER
+from ..shared.spending import resume_if_left
 from ..triggers.firing import Firing
 from .lacking import lacking
 from .rolling_back import on_workers
@@ -59,6 +71,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("foldlog.worker")
 
 BUSY_DELAY_MAX_S = 1.0
+BUDGET_LOOKS_S = (0.0, 30.0, 300.0, 1800.0)
+"""The times between the looks of a worker at runs that wait for a budget, for as long as others may be restarted."""
 EARLY_S = 0.001
 """The wait before a second read of a run whose wake-up came before its commit, which follows right after it."""
 STALE_DELAY_S = 0.1
@@ -142,6 +156,8 @@ class Worker:
         async with leases.presence(told) as announce, leases.deaths() as deaths:
             redelivering = asyncio.create_task(self._redeliver(deaths))
             following, taking = [asyncio.create_task(self._hooks())], list[asyncio.Task[None]]()
+            if self._host.budgets:
+                following.append(asyncio.create_task(self._wake_for_budgets()))
             try:
                 async with self._log.wakeups.pull(agents) as deliveries:
                     if stored is not None:
@@ -187,6 +203,20 @@ class Worker:
             with contextlib.suppress(LogUnavailable):
                 await redeliver(self._log, lease)
 
+    async def _wake_for_budgets(self) -> None:
+        """Wake the runs that wait for a budget: a worker that starts may know a larger amount (W65).
+
+        It does so again after some time, for those that workers with the old amount have parked meanwhile.
+        """
+
+        async def wake() -> None:
+            async for wakeup in self._log.timers.named(BUDGET_TIMER):
+                await self._log.wakeups.send(msgspec.structs.replace(wakeup, kind="wake", ref=""))
+
+        for delay_s in BUDGET_LOOKS_S:
+            await self._log.clock.sleep(delay_s)
+            await through_outages(self._log.clock, wake)
+
     # --- one wake-up (W10 to W15) ---------------------------------------------------------------------------
 
     async def _handle(self, delivery: Delivery) -> None:
@@ -229,6 +259,8 @@ class Worker:
                 await see_cancel_through(journal)
                 continue
             below = await waiting_below(journal, woken.state.head.position)
+            if await self._resumed([journal, *below.values()]):
+                return "ack", 0.0  # its own wake-up follows
             cause = self._cause(journal, wakeup, below)
             if not journal.state.runnable and cause is None:
                 return await self._not_runnable(journal, below)
@@ -239,6 +271,10 @@ class Worker:
             if ending is None or is_parked_on_child(journal.state):
                 continue  # a conflict, or a run below may have become ready meanwhile
             return await self._rested(journal, ending)
+
+    async def _resumed(self, family: Iterable[Journal]) -> bool:
+        """Resume those that wait for a budget of which this process knows that something is left (W65)."""
+        return any([await resume_if_left(self._host, each) for each in family])
 
     async def _not_runnable(self, journal: Journal, below: Mapping[str, Journal]) -> Settlement:
         """Set owed timers and give slots up: the worker that parked the run may have died before that (W12)."""

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Protocol
 
 from ...eventlog.commits import Commit, Head
 from ...eventlog.events import BudgetUpdated
 from ...eventlog.names import budget_subject
-from ...eventlog.ports import CommitWrite, Log
+from ...eventlog.ports import CommitWrite, Log, TimerWrite, WakeWrite
+from ..core.commands import Resume
+from ..core.decide import take
+from ..core.model_calls import waits_on_timer
 from ..core.shared_budgets import (
     ModelCallCost,
     Purse,
@@ -28,8 +31,11 @@ from ..core.shared_budgets import (
     register_name,
     sum_of,
 )
+from ..core.turn import Turn
 from ..journal.journal import Journal
+from ..journal.outages import Decisions
 from ..journal.register import each_register, read_register, register_write
+from ..journal.timers import wakeup_for
 
 
 class Spender(Protocol):
@@ -74,6 +80,13 @@ class Spending:
                 return found
         return None
 
+    async def has_left(self, models: Iterable[str]) -> bool:
+        """Return whether any of these models may be called."""
+        for model in sorted(models):
+            if await self.refusal(model) is None:
+                return True
+        return False
+
     @contextlib.asynccontextmanager
     async def counted(self, commit: Commit) -> AsyncIterator[list[CommitWrite]]:
         """Yield the writes that count the calls which the commit pays for, for the batch that stores it."""
@@ -94,6 +107,27 @@ class Spending:
         for call in calls:
             now = counted(now, began_at, call)
         return register_write(self._log, subject, head, now)
+
+
+async def resume_if_left(host: Spender, journal: Journal, watch: TimerWrite | None = None) -> bool:
+    """Resume a run that waits for a budget of which something is left by now; return whether it was this that did so.
+
+    Amounts are those of the process, so a larger one is known to the next that looks at the run. A wake-up is in the
+    same batch (W5), or the watch of the process that goes on with it (W18). Raises `LogUnavailable`.
+    """
+    spending = Spending(host, journal)
+    async for _ in Decisions(host.log.clock):
+        state = journal.state
+        if not waits_on_timer(state) or not await spending.has_left(
+            {*state.model.given_up, state.model.model}
+        ):
+            return False
+        turn = Turn(state, journal.rules, host.log.clock.now())
+        take(turn, Resume())
+        wake = watch or WakeWrite(wakeup_for(journal, cause=state.head.rev + len(turn.events)))
+        if await journal.store(turn.events, epoch=0, extra=[wake]):
+            return True
+    return False
 
 
 async def read_spent(log: Log, purse: Purse, shard: int) -> tuple[Head, BudgetUpdated]:

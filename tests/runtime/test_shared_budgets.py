@@ -17,6 +17,7 @@ from foldlog.eventlog.faults import FaultyLog
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import compare, export, import_archive, load_trace, read_archive, replay
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, tool
+from foldlog.runtime.core.model_calls import BUDGET_TIMER
 from foldlog.runtime.core.shared_budgets import Purse, Spent, check_budgets
 from foldlog.runtime.journal.journal import Journal
 from foldlog.runtime.shared.spending import spent_of
@@ -185,6 +186,82 @@ async def test_whoever_has_raised_a_budget_lets_waiting_runs_go_on(place: Place,
     await run.resume(by="ada")
     assert await end_of(run) == "done"
     assert (await spent(place, "namespace")).calls == 2
+
+
+async def timed_for_budget(place: Place) -> None:
+    """Wait until the timer of a run that waits for a budget is set."""
+    async with asyncio.timeout(60):
+        while True:
+            if [each async for each in place.log.timers.named(BUDGET_TIMER)]:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def raise_budget(place: Place, run: RunHandle[Any], tokens: int | None, *, parked: bool = True) -> None:
+    """Restart what drives the runs with another amount, or another budget, once a parked run has its timer."""
+    (name,) = place.budgets
+    other = {"user:nobody": {"tokens": 1, "per": "total"}}
+    place.budgets = other if tokens is None else {name: {**place.budgets[name], "tokens": tokens}}
+    if place.executor == "durable":
+        if parked:
+            await timed_for_budget(place)
+        await place.hand_over(run)
+        return
+    await place.runtime.aclose()
+    drives = place.runtime.executor("local")
+    drives._host.budgets = check_budgets(place.budgets, "budgets")  # type: ignore[attr-defined]
+    await place.runtime.drive(run.run_id)
+
+
+@pytest.mark.parametrize("tokens", [3 * PER_CALL, None])
+async def test_after_a_restart_with_a_larger_budget_or_another_waiting_runs_go_on_by_themselves(
+    place: Place, script: Script, tokens: int | None
+) -> None:
+    agent = Agent("helper", model=script(calls(call("look")), says("done")), tools=[look])
+    place.budgets = {"namespace": {"tokens": PER_CALL, "per": "month"}}
+    await place.open(agent)
+    run = await place.start(agent)
+    await until(place, run, "paused")
+    await raise_budget(place, run, tokens)
+    assert await end_of(run) == "done"
+    told = names(await place.events(run))
+    assert told.count("status(paused)") == told.count("status(resumed)") == 1
+
+
+@pytest.mark.parametrize("park_after_s", [0.0, 3600.0])
+async def test_after_a_restart_with_a_larger_budget_runs_below_go_on_by_themselves(
+    place: Place, script: Script, park_after_s: float
+) -> None:
+    inner = Agent("inner", model=script(calls(call("look")), says("inner answer")), tools=[look])
+    outer = Agent(
+        "outer", model=script(calls(call("inner", input="x")), says("done")), tools=[inner.as_tool()]
+    )
+    place.budgets = {"agent:inner": {"tokens": PER_CALL, "per": "month"}}
+    await place.open(outer, inner, workers=0)
+    if place.executor == "durable":
+        await place.add_worker("worker-0", park_after_s=park_after_s)
+    run = await place.start(outer)
+    journal = Journal(place.log, await place.runtime.locate(run.run_id))
+    await journal.load()
+    async with asyncio.timeout(60):
+        await journal.follow_until(lambda state: bool(state.open_children))
+    (child,) = (await run.state()).open_children
+    await until(place, place.runtime.get_run(child), "paused")
+    await raise_budget(place, run, 3 * PER_CALL, parked=not park_after_s)
+    assert await end_of(run) == "done"
+
+
+async def test_a_restart_with_the_same_budget_leaves_waiting_runs_alone(place: Place, script: Script) -> None:
+    agent = Agent("helper", model=script(calls(call("look")), says("done")), tools=[look])
+    place.budgets = {"namespace": {"tokens": PER_CALL, "per": "month"}}
+    await place.open(agent)
+    run = await place.start(agent)
+    await until(place, run, "paused")
+    before = await run.state()
+    await raise_budget(place, run, PER_CALL)
+    other = await place.start(agent)
+    await until(place, other, "paused")
+    assert (await run.state()).head == before.head
 
 
 async def test_dollars_are_counted_and_a_model_without_a_price_is_not_called(
