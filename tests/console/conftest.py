@@ -10,8 +10,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.console.site import Site
+from tests.console.site import READY_S, Site
 
+expect.set_options(timeout=1000 * READY_S)  # Five seconds are not enough for four browsers on one core.
+
+ARGUMENTS = ["--no-sandbox", "--disable-smooth-scrolling"]
+"""Without smooth scrolling, a page that was scrolled stands still as soon as it shows it."""
 DEBIAN = ("chromium", "chromium-browser", "google-chrome")
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 320, "height": 640}
 Open = Callable[..., Page]
@@ -50,7 +54,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def browser() -> Iterator[Browser]:
     """Open the browser for one module: while it is open, playwright's loop runs in this thread, and no other can."""
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        launched = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
         yield launched
         launched.close()
 
@@ -66,6 +70,7 @@ def open_page(browser: Browser, site: Site) -> Iterator[Open]:
     ) -> Page:
         address = at if isinstance(at, str) else at.address
         context = browser.new_context(viewport=size, color_scheme="dark" if theme == "dark" else "light")  # type: ignore[arg-type]
+        context.set_default_timeout(1000 * READY_S)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(SEEN_MS)

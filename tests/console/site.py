@@ -23,7 +23,8 @@ from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Swarm, ToolCont
 from tests.unit.traces import Family
 
 T = TypeVar("T")
-READY_S = 60.0
+READY_S = 120.0
+"""So long may anything take on a busy machine: what is waited for is there, or never comes."""
 HOSTILE = (
     "<img src=x onerror=\"document.body.dataset.hacked='1'\"><script>document.body.dataset.hacked='2'</script>"
     "[click](javascript:alert(1)) \u202egnp.exe\u202c zero\u200bwidth \x1b[31mred"
@@ -230,12 +231,12 @@ class Site:
             ("hostile", "mail", "Read the <b>mail</b> of\u202e today"),
             ("family", "team", "Count what is left, then read the mail"),
         ):
-            await (await start(name, agent, text)).result(timeout_s=READY_S)
+            await (await start(name, agent, text)).result()
         with contextlib.suppress(Exception):
-            await (await start("failed", "broken", "Write the yearly report")).result(timeout_s=READY_S)
+            await (await start("failed", "broken", "Write the yearly report")).result()
         refunded = await start("refunded", "refunds", "Order 17 was paid twice", session="ada", user="ada")
         await self.decide(refunded, "approved", "Receipt seen")
-        await refunded.result(timeout_s=READY_S)
+        await refunded.result()
         paused = await start(
             "paused",
             "refunds",
@@ -272,7 +273,7 @@ class Site:
         await run.resolve(await self.until_asked(run), decision, note, by="ada")
 
 
-def wait_for(found: Callable[[], T], within_s: float = 30.0) -> T:
+def wait_for(found: Callable[[], T], within_s: float = READY_S) -> T:
     """Return what is found as soon as it is true; raises after so many seconds."""
 
     until = time.monotonic() + within_s

@@ -326,7 +326,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Proj
 
 
 def ready(address: str) -> bool:
-    return httpx.get(f"{address}/api/v1/ready", timeout=60).status_code == 200
+    return httpx.get(f"{address}/api/v1/ready", timeout=120).status_code == 200
 
 
 FILTERS = (
@@ -358,7 +358,7 @@ def test_a_page_of_a_hundred_thousand_runs_is_found_by_any_filter_at_once(
     began = time.monotonic()
     with (
         console(project) as (process, address),
-        httpx.Client(base_url=f"{address}/api/v1", timeout=60) as api,
+        httpx.Client(base_url=f"{address}/api/v1", timeout=120) as api,
     ):
         wait_for(lambda: ready(address), 60)
         took = min(time.monotonic() - began, cpu_s(process.process.pid))

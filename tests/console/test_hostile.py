@@ -39,11 +39,11 @@ def run_id(site: Site) -> Iterator[str]:
 
     async def written() -> str:
         run = await site.runtime.start(agents["mail"], LONG, **NAMES)
-        await run.result(timeout_s=60)
+        await run.result()
         asked = await site.runtime.start(agents["refunds"], HOSTILE, user=NAMES["user"])
         await asked.inject(LONG, by=HOSTILE)
         await site.decide(asked, "approved", HOSTILE)
-        await asked.result(timeout_s=60)
+        await asked.result()
         waits = await site.runtime.start(agents["refunds"], HOSTILE)
         await site.until_asked(waits)
         site.runs["of_strangers"] = asked.run_id

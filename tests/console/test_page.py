@@ -24,17 +24,27 @@ from tests.unit.traces import Family, step_started
 
 
 def test_the_list_shows_each_run_and_its_chips_filter_it(open_page: Open, site: Site) -> None:
-    page = open_page("runs")
+    async def two_runs() -> None:
+        clerk, refunds = (site.runtime.registry.agents[name] for name in ("clerk", "refunds"))
+        done = await site.runtime.start(clerk, "Order 17", session="of the list")
+        await done.result()
+        await site.until_asked(await site.runtime.start(refunds, "Order 18", session="of the list"))
+
+    site.do(two_runs())  # what other tests have left does not matter
+    page = open_page('runs?f=session:"of the list"')
     by_status = page.get_by_role("group", name="By status")
-    expect(page.get_by_role("row")).to_have_count(len(site.runs) + 1)
-    expect(by_status.get_by_role("button", name=re.compile("^all"))).to_have_text(f"all {len(site.runs)}")
+    expect(page.get_by_role("row")).to_have_count(3)
+    expect(by_status.get_by_role("button", name=re.compile("^all"))).to_have_text("all 2")
     by_status.get_by_role("button", name=re.compile("^paused")).click()
     expect(page.get_by_role("row")).to_have_count(2)
-    page.get_by_label("Filter runs").fill('agent:refunds "Order 17"')
+    expect(page.get_by_role("row").nth(1)).to_contain_text("Order 18")
+    page.get_by_label("Filter runs").fill('session:"of the list" agent:clerk "Order 17"')
     page.keyboard.press("Enter")
-    expect(page.get_by_role("row")).to_have_count(3)
+    expect(page.get_by_role("row").nth(1)).to_contain_text("Order 17")
+    expect(page.get_by_role("row")).to_have_count(2)
     page.reload()  # the address has all of it
-    expect(page.get_by_role("row")).to_have_count(3)
+    expect(page.get_by_role("row").nth(1)).to_contain_text("Order 17")
+    expect(page.get_by_role("row")).to_have_count(2)
 
 
 def test_a_run_that_starts_now_appears_and_ends_without_a_reload(open_page: Open, site: Site) -> None:
@@ -43,9 +53,9 @@ def test_a_run_that_starts_now_appears_and_ends_without_a_reload(open_page: Open
     before = page.get_by_role("row").count()
     agent = site.runtime.registry.agents["clerk"]
     run = site.do(site.runtime.start(agent, "Count again"))
-    site.do(run.result(timeout_s=30))
+    site.do(run.result())
     expect(page.get_by_role("row")).to_have_count(before + 1)
-    site.do(run.result(timeout_s=30))
+    site.do(run.result())
 
 
 def test_a_run_that_ends_between_the_list_and_its_stream_is_in_the_list(open_page: Open, site: Site) -> None:
@@ -57,7 +67,7 @@ def test_a_run_that_ends_between_the_list_and_its_stream_is_in_the_list(open_pag
     def late(route: Any) -> None:
         if "runs" in route.request.url and not started:
             run = site.do(site.runtime.start(site.runtime.registry.agents["clerk"], "In between"))
-            site.do(run.result(timeout_s=30))
+            site.do(run.result())
             expect(beside.get_by_role("row").filter(has_text="In between")).to_be_visible()  # all were told
             started.append(run.run_id)
         route.continue_()
@@ -106,7 +116,7 @@ def test_a_run_is_shown_as_it_goes_on_with_all_of_its_events(open_page: Open, si
     page.get_by_role("link", name="Decide").click()
     page.get_by_role("button", name=re.compile("^Approve a")).click()
     page.get_by_role("button", name=re.compile("^Approve Ctrl")).click()
-    result = site.do(run.result(timeout_s=30))
+    result = site.do(run.result())
     assert result.output == "Order 17 is refunded."
     page.goto(f"{site.address}runs/{run.run_id}?level=engine")
     expect(page.locator(".run-head .status").first).to_contain_text("completed")
@@ -211,7 +221,7 @@ def test_the_queue_shows_what_is_spent_of_budgets_and_their_users_stay_text(
 ) -> None:
     user = f"{HOSTILE[:150]}{'x' * 80}"
     run = site.do(site.runtime.start(site.runtime.registry.agents["mail"], "Read it", user=user))
-    site.do(run.result(timeout_s=30))
+    site.do(run.result())
     page = open_page("queue", size=PHONE)
     shown = page.get_by_role("list", name="Budgets")
     month = shown.get_by_role("listitem").filter(has_text="<img src=x onerror=").filter(has_text="Asia/Tokyo")
@@ -269,16 +279,14 @@ def test_everything_is_reached_by_the_keyboard_alone(open_page: Open, site: Site
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
     page.keyboard.press("Escape")
-    page.keyboard.press("g")
-    page.keyboard.press("a")
+    page.keyboard.type("ga")  # at once: the second key has little time
     expect(page.get_by_role("heading", name="Approvals", level=1)).to_be_visible()
     page.keyboard.press("Control+k")
     page.get_by_role("combobox", name="A run").fill(site.runs["failed"])
     expect(page.locator("#found li")).to_have_count(1)
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_contain_text(site.runs["failed"])
-    page.keyboard.press("g")
-    page.keyboard.press("r")
+    page.keyboard.type("gr")
     page.get_by_label("Filter runs").focus()
     page.keyboard.type("ga?")  # in a field they are letters
     expect(page.get_by_label("Filter runs")).to_have_value("ga?")
@@ -288,8 +296,7 @@ def test_single_keys_do_nothing_once_they_are_turned_off(open_page: Open) -> Non
     page = open_page("settings")
     page.get_by_label("Off; Ctrl K, arrows and Enter stay").check()
     page.keyboard.press("?")
-    page.keyboard.press("g")
-    page.keyboard.press("r")
+    page.keyboard.type("gr")
     expect(page.get_by_role("heading", name="Settings", level=1)).to_be_visible()
     expect(page.get_by_role("dialog")).to_have_count(0)
 
@@ -305,7 +312,7 @@ def test_an_approval_that_was_answered_by_another_says_by_whom(open_page: Open, 
     site.do(run.resolve(approval, "approved", by="bo"))
     page.keyboard.press("Control+Enter")
     expect(page.locator(".answered, .notes").first).to_contain_text("approved by bo")
-    site.do(run.result(timeout_s=30))
+    site.do(run.result())
 
 
 def test_arguments_are_edited_with_a_check_and_the_change_is_shown(open_page: Open, site: Site) -> None:
@@ -317,7 +324,7 @@ def test_arguments_are_edited_with_a_check_and_the_change_is_shown(open_page: Op
     page.get_by_label("amount_eur").fill("12")
     expect(page.locator(".patch")).to_contain_text("40")
     page.get_by_role("button", name=re.compile("Approve with these arguments")).click()
-    site.do(run.result(timeout_s=30))
+    site.do(run.result())
     resolved = next(e for e in site.do(events_of(run)) if e.type == "approval_resolved")
     assert resolved.arguments == {"order_id": "17", "amount_eur": 12}
 
@@ -340,7 +347,7 @@ def test_twelve_tabs_share_one_stream_and_each_is_live(open_page: Open, site: Si
         expect(tab.locator(".stream")).to_contain_text("live")
     before = first.get_by_role("row").count()
     run = site.do(site.runtime.start(site.runtime.registry.agents["mail"], "Once more"))
-    site.do(run.result(timeout_s=30))
+    site.do(run.result())
     for tab in [first, *tabs]:
         expect(tab.get_by_role("row")).to_have_count(before + 1)
 
@@ -403,7 +410,7 @@ def test_what_came_while_the_server_was_away_is_there_once_it_is_back(open_page:
     expect(page.locator(".stream")).to_contain_text("live")
     expect(page.locator(".events .bar")).to_be_visible()
     page.context.set_offline(True)
-    site.do(run.result(timeout_s=30))
+    site.do(run.result())
     page.context.set_offline(False)
     head = site.do(run.state()).head.rev
     wait_for(lambda: f"{head} events" in page.locator(".events .bar").inner_text())
@@ -485,7 +492,7 @@ def test_several_approvals_get_one_answer_and_those_that_were_refused_say_why(
     expect(refused).to_contain_text("bo")
     expect(bar).to_contain_text("1 approval chosen")
     for run in runs:
-        site.do(run.result(timeout_s=30))
+        site.do(run.result())
     answers = [next(e for e in site.do(events_of(run)) if e.type == "approval_resolved") for run in runs]
     assert [(each.decision, each.by) for each in answers] == [
         ("rejected", "bo"),
@@ -501,7 +508,7 @@ def test_a_rollback_shows_its_plan_before_it_starts_and_then_leads_to_itself(
     agent = site.runtime.registry.agents["refunds"]
     run = site.do(site.runtime.start(agent, "Order 41"))
     site.do(site.decide(run, "approved", "seen"))
-    site.do(run.result(timeout_s=30))
+    site.do(run.result())
     page = open_page(f"runs/{run.run_id}")
     page.get_by_role("button", name="Roll back").click()
     dialog = page.get_by_role("dialog")
@@ -547,7 +554,7 @@ def test_a_result_that_is_partial_is_told_as_one_and_a_tool_that_was_removed_by_
     expect(rows).to_contain_text("timed out; so far: the lamps are counted")
     site.do(run.refresh_tools(remove=["stock"], by="ada"))
     site.do(site.decide(run, "approved", "seen"))
-    site.do(run.result(timeout_s=30))
+    site.do(run.result())
     page.goto(f"{site.address}runs/{run.run_id}?level=engine")
     expect(rows).to_contain_text("removed: stock")
     assert violations(page) == []

@@ -49,7 +49,7 @@ class Sent:
 
 
 def answered(url: str, body: Any, key: str) -> Any:
-    given = httpx.post(url, json=body, headers={"Idempotency-Key": key}, timeout=60)
+    given = httpx.post(url, json=body, headers={"Idempotency-Key": key}, timeout=120)
     assert given.status_code < 300, given.text
     return given.json()
 
@@ -102,12 +102,12 @@ def test_a_console_that_is_killed_within_an_action_neither_loses_nor_doubles_it(
                 site.do(run.cancel("over"))
         with console(project) as (_, another):
             for path in ("/runs?limit=500", "/runs/counts", "/approvals?limit=500", f"/runs/{run.run_id}"):
-                one, other = (httpx.get(f"{at}/api/v1{path}", timeout=60).json() for at in (beside, another))
+                one, other = (httpx.get(f"{at}/api/v1{path}", timeout=120).json() for at in (beside, another))
                 assert one == other
 
 
 def started(address: str, words: str) -> list[Any]:
-    rows: list[Any] = httpx.get(f"{address}/api/v1/runs", params={"q": words}, timeout=60).json()["rows"]
+    rows: list[Any] = httpx.get(f"{address}/api/v1/runs", params={"q": words}, timeout=120).json()["rows"]
     return rows
 
 
@@ -125,10 +125,10 @@ def test_a_page_whose_console_is_killed_and_started_again_has_every_event_once(
         expect(page.locator(".stream")).to_contain_text("reconnecting")
         site.do(run.inject("while it was away"))
         site.do(run.resolve(approval, "approved", by="ada"))
-        site.do(run.result(timeout_s=60))
+        site.do(run.result())
         head = site.do(run.state()).head.rev
         with console(project, int(address.rpartition(":")[2])):
-            wait_for(lambda: f"{head} events" in page.locator(".events .bar").inner_text(), 60)
+            wait_for(lambda: f"{head} events" in page.locator(".events .bar").inner_text())
             shown = [int(cell) for cell in page.locator(".events .c-revision").all_inner_texts()]
     assert shown == list(range(1, head + 1))
     assert len(stored(site, run.run_id, "message_queued")) == 1

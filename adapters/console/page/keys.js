@@ -59,7 +59,8 @@ function inField(target) {
   return target instanceof HTMLElement && (target.isContentEditable || target.matches("input, textarea, select"));
 }
 
-let gAt = 0;
+/** When "g" was pressed, by the clock of the events: a page that is busy takes no time from whoever types. */
+let gAt = -Infinity;
 
 /** @param {KeyboardEvent} event */
 function onKey(event) {
@@ -77,14 +78,14 @@ function onKey(event) {
     return;
   }
   if (!preferences.value.keys) return;
-  if (Date.now() - gAt < 1500 && event.key in PLACES) {
-    gAt = 0;
+  if (event.timeStamp - gAt < 1500 && event.key in PLACES) {
+    gAt = -Infinity;
     event.preventDefault();
     go(PLACES[event.key][0]);
     return;
   }
-  gAt = 0;
-  if (event.key === "g") gAt = Date.now();
+  gAt = -Infinity;
+  if (event.key === "g") gAt = event.timeStamp;
   else if (event.key === "?") helpShown.value = true;
   else if (!act(event.key)) return;
   event.preventDefault();
