@@ -6,7 +6,7 @@ import pytest
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.jetstream import JetStreamLog
 
-from tests.jetstream.support import Gate
+from tests.jetstream.support import Gate, opened
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def shards() -> int:
 
 @pytest.fixture
 async def log(server: EphemeralServer, shards: int) -> AsyncIterator[JetStreamLog]:
-    async with JetStreamLog.open(server.url, shards=shards) as log:
+    async with opened(server.url, shards=shards) as log:
         yield log
 
 

@@ -1,6 +1,7 @@
 """Support for tests of outages: a connection to a server that can break, writers that never give up, waiting."""
 
 import asyncio
+import functools
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -11,7 +12,7 @@ from foldlog.eventlog import Chain, LogUnavailable, Stored, head_of
 from foldlog.eventlog.conformance.suite import Writer, everything
 from foldlog.eventlog.jetstream import JetStreamLog
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Gate:
@@ -102,6 +103,8 @@ class Gate:
         writer.transport.abort()
 
 
+opened = functools.partial(JetStreamLog.open, connect_timeout_s=PATIENCE_S, request_timeout_s=PATIENCE_S)
+"""Open a log that waits for a busy machine."""
 T = TypeVar("T")
 
 

@@ -26,9 +26,8 @@ from foldlog.eventlog.jetstream.layout import Layout
 from foldlog.eventlog.jetstream.pace import WORTH
 from foldlog.eventlog.jetstream.streams import read_page
 
-from tests.jetstream.support import Gate, down, keep_writing, take, until, up
+from tests.jetstream.support import Gate, down, keep_writing, opened, take, until, up
 
-opened = JetStreamLog.open
 MANY = 40
 """Far more than leave side by side."""
 

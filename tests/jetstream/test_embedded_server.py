@@ -297,7 +297,7 @@ async def test_a_server_that_has_lost_its_keeper_is_replaced(directory: Path):
     assert lock is not None
     config = server_config(store=layout.store, ports=directory, name="n", port=-1, token="t", sync="always")
     server = ServerProcess.spawn(find_binary(), layout, config, lock)
-    await server.ready(10)
+    await server.ready(60)
     lock.hand_over()
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -331,7 +331,7 @@ async def test_a_server_that_keeps_dying_is_given_up(directory: Path):
             await until(lambda pid=now.pid: not alive(pid))  # type: ignore[misc]
         await asyncio.sleep(0.01)
     assert server_status(directory) is None
-    assert (directory / "keeper.log").read_text().count("the server died") == 6
+    assert (directory / "keeper.log").read_text().count("the server died") >= 6  # in half a minute
     assert (await ensure_server(directory)).port == info.port
 
 
@@ -369,16 +369,28 @@ async def test_a_server_ends_when_nobody_is_connected_and_not_before(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("FOLDLOG_KEEPER_IDLE_S", "0.25")
-    info = await ensure_server(directory)
+    connection: Client | None = None
+    while connection is None:  # on a busy machine the server may end before anybody is connected
+        info = await ensure_server(directory)
+        with suppress(nats.errors.Error, OSError):
+            connection = await connected_and_seen(info)
     own_looks = itertools.count(1)
-    async with connected(info.url):
-        # The keeper looks five times in the time after which it would end, were nobody connected.
-        await until(lambda: looks_at(info) - next(own_looks) >= 12)
-        assert server_status(directory) == info
+    # The keeper looks five times in the time after which it would end, were nobody connected.
+    await until(lambda: looks_at(info) - next(own_looks) >= 12)
+    assert server_status(directory) == info
+    await connection.close()
     await until(lambda: not alive(info.keeper_pid))
     assert not alive(info.pid)
     assert "no client was connected" in (directory / "keeper.log").read_text()
     assert (await ensure_server(directory)).port == info.port
+
+
+async def connected_and_seen(info: ServerInfo) -> Client:
+    """Connect, and return when the keeper has looked since."""
+    connection = await nats.connect(info.url, error_cb=ignore, allow_reconnect=False)
+    before, own_looks = looks_at(info), itertools.count(1)
+    await until(lambda: looks_at(info) - before - next(own_looks) >= 2)
+    return connection
 
 
 def looks_at(info: ServerInfo) -> int:
@@ -684,7 +696,7 @@ async def test_ephemeral_servers_form_a_cluster():
         return EphemeralServer(name=f"n{number}", extra_config=cluster)
 
     async with node(0) as a, node(1), node(2), connected(a.url) as connection:
-        js = connection.jetstream(timeout=5)
+        js = connection.jetstream(timeout=5)  # until there is a leader
         stored = None
         while stored is None:
             with suppress(nats.errors.Error):

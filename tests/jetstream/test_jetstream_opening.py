@@ -27,8 +27,7 @@ from foldlog.eventlog.jetstream.parser import Parser
 from foldlog.eventlog.jetstream.wire import Done, Wire
 from foldlog.eventlog.ports import Presence
 
-opened = JetStreamLog.open
-
+from tests.jetstream.support import opened
 
 # ---- the protocol
 

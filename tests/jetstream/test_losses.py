@@ -74,7 +74,7 @@ async def timers_fired(url: str, count: int) -> None:
     nc = await nats.connect(url)
     due = await nc.jetstream().subscribe("fl.default.00.due.>", ordered_consumer=True)
     for _ in range(count):
-        await due.next_msg(timeout=60)
+        await due.next_msg(timeout=120)
     await nc.close()
 
 

@@ -34,7 +34,7 @@ async def test_the_consumers_of_many_agents_are_made_a_few_at_a_time_and_those_w
     async with EphemeralServer() as server, JetStreamLog.open(server.url, shards=1) as log:
         wakeup = Wakeup(shard=0, agent="agent-99", root="r", run="r", cause=1)
         await log.wakeups.send(wakeup)
-        async with log.wakeups.pull(AGENTS) as deliveries, asyncio.timeout(60):
+        async with log.wakeups.pull(AGENTS) as deliveries, asyncio.timeout(120):
             assert (await anext(deliveries)).wakeup == wakeup
     assert most == CONSUMERS_AT_ONCE
     assert "300 of 300 consumers of wake-ups are ready" in caplog.text

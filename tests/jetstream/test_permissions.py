@@ -130,7 +130,7 @@ async def test_each_role_can_do_its_work_and_hears_answers_in_its_own_inbox(
                 await other.cancel("not today")
                 await answer(run, None)
                 await answer(run, {"price": 7})
-                assert (await run.result(timeout_s=60)).output == "sold"
+                assert (await run.result()).output == "sold"
                 assert "tool_result" in await told
             worker.stop()
             await serving
@@ -157,7 +157,7 @@ async def test_a_process_that_drives_its_runs_itself_needs_the_rights_of_a_worke
     agent = Agent("talker", model=script_of(tmp_path)(says("fi", "ne")))
     async with Runtime.open(url(guarded, role), namespace="shop") as runtime:
         run = await runtime.start(agent, "talk")
-        assert (await run.result(timeout_s=60)).output == "fine"
+        assert (await run.result()).output == "fine"
     assert [record.getMessage() for record in caplog.records if "does not allow" in record.getMessage()] == []
 
 
@@ -171,7 +171,7 @@ async def test_workers_and_operators_erase_runs_and_clients_do_not(
         first, second = [
             await runtime.start(agent, "talk", session=role, idempotency_key=f"{role} {n}") for n in "12"
         ]
-        await second.result(timeout_s=60)
+        await second.result()
         await runtime.delete(first.run_id)
         await runtime.log.wakeups.sweep()
         await runtime.log.events.sweep()
