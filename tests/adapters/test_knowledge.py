@@ -116,7 +116,7 @@ async def test_pieces_that_fit_equally_well_keep_one_order_however_they_were_add
     max_examples=60,
     deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_any_text_can_be_added_and_asked(tmp_path: Path, text: str):
     async def ask() -> None:

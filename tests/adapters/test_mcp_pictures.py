@@ -55,7 +55,7 @@ async def test_a_picture_from_a_live_mcp_server_reaches_the_provider_in_its_form
         registry = Registry(agents=[agent], providers={name: provider})
         async with Runtime.open("memory://", registry=registry) as rt:
             run = await rt.start(agent, "How is the weather?")
-            assert (await run.result(timeout_s=60)).output == "It is dark."
+            assert (await run.result()).output == "It is dark."
             state = await run.state()
             trace = await load_trace(rt.log, run.run_id)
     bodies = [request.body for request in server.requests]
@@ -78,4 +78,4 @@ async def test_a_picture_for_a_vendor_that_takes_none_ends_the_run_by_name(
         agent = Agent("seer", model="cohere:command-a", mcp_servers={"camera": mcp_server})
         async with Runtime.open("memory://", registry=Registry(providers={"cohere": provider})) as rt:
             with pytest.raises(RunFailed, match="Cohere does not yet support multi-modal inputs"):
-                await rt.run(agent, "How is the weather?", timeout_s=60)
+                await rt.run(agent, "How is the weather?")

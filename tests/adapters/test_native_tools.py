@@ -64,7 +64,7 @@ async def running(wire: Wire, *replies: Reply, **fields: Any) -> AsyncIterator[t
 @every_wire
 async def test_what_a_provider_searched_is_recorded_and_goes_back_unaltered(wire: Wire) -> None:
     async with running(wire, LOOK, DONE) as (server, rt, agent):
-        result = await rt.run(agent, "Who is Ann?", timeout_s=30)
+        result = await rt.run(agent, "Who is Ann?")
         trace = await load_trace(rt.log, result.run_id)
     assert (result.output, len(server.requests)) == ("Ann is a painter.", 2)
     calls = [event for event in trace.events if isinstance(event, ToolCall)]
@@ -104,7 +104,7 @@ async def test_the_tools_of_one_run_narrow_the_native_ones_too(wire: Wire) -> No
     ):
         for names in (["note"], ["web_search"], []):
             run = await rt.start(agent, "Who is Ann?", tools=names)
-            await run.result(timeout_s=30)
+            await run.result()
             submitted = (await run.state()).submitted
             assert submitted is not None
             assert submitted.config["tools"] == [name for name in names if name == "note"]
@@ -168,7 +168,7 @@ OPTIONS = {
 async def test_a_native_tool_is_offered_in_the_words_of_its_provider(wire: Wire) -> None:
     tools = [{"type": "web_search", **OPTIONS[wire.name]}]
     async with running(wire, DONE, native_tools=tools) as (server, rt, agent):
-        await rt.run(agent, "Who is Ann?", timeout_s=30)
+        await rt.run(agent, "Who is Ann?")
     wanted, tools_sent = OFFERED[wire.name], server.requests[0].body["tools"]
     assert [one for one in tools_sent if {name: one.get(name) for name in wanted} == wanted]
 
@@ -292,7 +292,7 @@ PAUSED = Reply(searches=(SEARCHED,), text=("Wait. ",), finish="pause_turn")
 async def test_an_answer_that_anthropic_paused_goes_on_and_is_one_answer() -> None:
     wire = WIRES["anthropic"]
     async with running(wire, PAUSED, LOOK, DONE) as (server, rt, agent):
-        result = await rt.run(agent, "Who is Ann?", timeout_s=30)
+        result = await rt.run(agent, "Who is Ann?")
         trace = await load_trace(rt.log, result.run_id)
     assert result.output == "Ann is a painter."
     again = server.requests[1].body["messages"]

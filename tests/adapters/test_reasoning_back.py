@@ -64,7 +64,7 @@ async def test_a_tool_loop_sends_back_what_the_model_thought_at_its_place(api: A
         agent = Agent("thinker", model="here:gpt-5", tools=[look])
         registry = Registry(agents=[agent], providers={"here": provider})
         async with Runtime.open("memory://", registry=registry) as rt:
-            result = await rt.run(agent, "What is there?", timeout_s=30)
+            result = await rt.run(agent, "What is there?")
             trace = await load_trace(rt.log, result.run_id)
     states = [event for event in trace.events if isinstance(event, ReplyState)]
     assert (result.output, len(server.requests)) == ("done", 3)
@@ -115,7 +115,7 @@ async def test_a_fallback_in_a_tool_loop_gets_no_foreign_thoughts_and_replay_agr
         )
         registry = Registry(agents=[agent], providers={"first": one, "second": other})
         async with Runtime.open(log=log, registry=registry) as rt:
-            result = await rt.run(agent, "What is there?", timeout_s=30)
+            result = await rt.run(agent, "What is there?")
             found = replay(await load_trace(rt.log, result.run_id))
     assert result.output == "done"
     assert (len(first.requests), len(second.requests)) == (4, 1)
@@ -146,7 +146,7 @@ async def a_wavering_run(executor: str) -> tuple[Trace, list[Any], list[Any]]:
         worker = Worker(Host(log=log, registry=registry, worker="w"))
         async with Runtime.open(log=log, registry=registry) as rt:
             serving = asyncio.create_task(worker.serve()) if executor == "durable" else None
-            result = await rt.run(agent, "What is there?", executor=executor, run_id="wavering", timeout_s=30)
+            result = await rt.run(agent, "What is there?", executor=executor, run_id="wavering")
             trace = await load_trace(log, result.run_id)
             if serving is not None:
                 worker.stop()
@@ -196,7 +196,7 @@ async def test_the_prefix_of_the_requests_of_twenty_steps_is_equal_to_the_byte(a
         )
         registry = Registry(agents=[agent], providers={"here": provider})
         async with Runtime.open("memory://", registry=registry) as rt:
-            assert (await rt.run(agent, "What is there?", timeout_s=60)).output == "done"
+            assert (await rt.run(agent, "What is there?")).output == "done"
     key = "messages" if api == "chat" else "input"
     bodies = [request.body for request in server.requests]
     assert len(bodies) == 21

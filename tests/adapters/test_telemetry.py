@@ -236,7 +236,7 @@ async def test_a_violation_is_a_record_and_is_counted_also_of_a_run_that_began_b
     async with runtime_of(tmp_path, monkeypatch) as (rt, agent):
         exporter, metrics = OtlpExporter(collector.url, rt.log.namespace), Metrics("default", ["R6"])
         run = await rt.start(agent, "find it")
-        await run.result(timeout_s=30)
+        await run.result()
         await subscribe(rt.log, [exporter, metrics], state=state, once=True, judge=Judge(rt.log))
         assert samples(metrics)["foldlog_violations_total", ("R6",)] == 0
         last = await Journal(rt.log, await rt.locate(run.run_id)).load()

@@ -74,7 +74,7 @@ async def test_a_large_file_is_uploaded_once_and_referred_to_by_all_requests(nam
             File.from_bytes(PDF, name="contract.pdf"),
         ]
         async with Runtime.open("memory://", registry=registry) as rt:
-            result = await rt.run(agent, given, timeout_s=30)
+            result = await rt.run(agent, given)
             trace = await load_trace(rt.log, result.run_id)
         await provider.aclose()
     assert result.output == "Signed."

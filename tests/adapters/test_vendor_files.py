@@ -243,7 +243,7 @@ async def test_a_picture_that_is_too_large_for_claude_is_refused_before_its_run_
             with pytest.raises(
                 RunFailed, match=r"does not take wide.png .*: it has 8,001 x 10 pixels"
             ) as failed:
-                await rt.run(agent, "Take one.", timeout_s=30)
+                await rt.run(agent, "Take one.")
         await provider.aclose()
     assert failed.value.error_type == "invalid_request"
     assert len(server.requests) == 1
@@ -271,7 +271,7 @@ async def test_too_many_pictures_are_refused_before_the_run_and_within_one_befor
                 await rt.start(agent, ["Look.", *photos(21)])
             assert await rt.list_runs() == []
             with pytest.raises(RunFailed, match=told) as failed:
-                await rt.run(agent, "Take some.", timeout_s=30)
+                await rt.run(agent, "Take some.")
         await provider.aclose()
     assert failed.value.error_type == "invalid_request"
     assert len(server.requests) == 2

@@ -187,7 +187,7 @@ async def test_a_reader_that_stops_closes_the_connection(wire: Wire):
         stream = provider.stream(wire.request())
         assert await anext(stream) == TextDelta("Hel")
         await stream.aclose()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             await server.disconnected.wait()
 
 
@@ -608,7 +608,7 @@ async def test_a_picture_that_gemini_makes_is_an_artifact_and_goes_back_where_it
         Runtime.open("memory://", registry=Registry(providers={"google": provider})) as runtime,
     ):
         run = await runtime.start(agent, "Paint a cat.")
-        assert (await run.result(timeout_s=30)).output == "Done"
+        assert (await run.result()).output == "Done"
         (file,) = [event async for event in run.stream() if event.type == "file"]
         assert (file.media_type, file.artifact, file.bytes) == ("image/png", sha256_hex(PNG), len(PNG))
         assert await runtime.log.artifacts.find(file.artifact) == PNG

@@ -81,7 +81,7 @@ def test_a_console_shows_budgets_of_models_that_only_the_workers_know(project: P
     try:
         found = re.search(r"http://[\d.:]+", serving.until("serving"))
         assert found is not None
-        with urllib.request.urlopen(f"{found[0]}/api/v1/budgets", timeout=60) as answer:
+        with urllib.request.urlopen(f"{found[0]}/api/v1/budgets", timeout=120) as answer:
             (row,) = json.load(answer)["rows"]
     finally:
         serving.kill()

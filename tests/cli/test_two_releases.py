@@ -19,7 +19,7 @@ import pytest
 from tests.cli.commands import Project, Running
 from tests.unit.test_compose import ROOT
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.nightly
 Start = Callable[..., Running]
 EARLIER = ("v0.1.0", "830939cad3d1c47e7368ee988865fd9c04b23540")
 """The first of these that the history has is the earlier release."""

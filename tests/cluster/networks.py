@@ -59,4 +59,4 @@ def _remove(name: str) -> None:
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=30)
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=120)

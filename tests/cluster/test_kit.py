@@ -135,7 +135,7 @@ def test_each_unit_gives_its_process_more_time_than_it_drains_for() -> None:
 def demand(server: EphemeralServer, namespace: str, agent: str) -> int:
     """The figures of KEDA's scaler `nats-jetstream`, over all shards: pending and unacknowledged messages."""
     page = f"{server.monitor_url}/jsz?acc=$G&consumers=true&config=true"
-    with closing(urllib.request.urlopen(page, timeout=30)) as answer:
+    with closing(urllib.request.urlopen(page, timeout=120)) as answer:
         accounts = json.load(answer)["account_details"]
     layout = Layout(namespace)
     (streams,) = [each["stream_detail"] for each in accounts if each["name"] == "$G"]
@@ -173,7 +173,7 @@ async def test_what_keda_asks_a_server_is_the_number_of_runs_to_be_driven(script
             await until(lambda: is_asked(5, "held"))
             held.let_go.set()
             for run in runs:
-                await run.result(timeout_s=60)
+                await run.result()
             await until(lambda: is_asked(0, "held"))
             await waiting.cancel("over")
         worker.stop()

@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS done (call TEXT);
 
 def opened() -> sqlite3.Connection:
     """The database that `REHEARSAL` names; it waits for other writers."""
-    database = sqlite3.connect(Path(os.environ["REHEARSAL"]) / "effects.db", timeout=60)
+    database = sqlite3.connect(Path(os.environ["REHEARSAL"]) / "effects.db", timeout=120)
     database.execute("PRAGMA journal_mode = WAL")
     database.executescript(TABLES)
     return database

@@ -82,7 +82,6 @@ def foldlog(request: pytest.FixtureRequest) -> Path:
     return found
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("document", RUN, ids=name_of)
 async def test_whatever_a_document_says_to_do_works_in_the_order_in_which_it_says_it(
     document: Path, foldlog: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -96,7 +95,6 @@ async def test_whatever_a_document_says_to_do_works_in_the_order_in_which_it_say
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(300)
 async def test_the_demo_ends_as_the_readme_shows_it(tmp_path: Path) -> None:
     (shown,) = [block.text for block in blocks(ROOT / "README.md") if block.text.endswith("boundaries)\n")]
     async with Project.open(tmp_path, "README.md", INSTALLED) as project:

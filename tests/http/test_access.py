@@ -60,7 +60,7 @@ async def test_a_token_is_shown_once_and_lets_in_until_it_is_revoked_at_every_se
 
 async def _until_answered(client: Any, status: int) -> None:
     """Ask until the server has heard of what another one has stored."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while (await client.get("/me")).status_code != status:  # noqa: ASYNC110 - it is the server that hears of it
             await asyncio.sleep(0)
 
@@ -106,7 +106,7 @@ async def test_a_stale_read_hides_no_token_from_who_revokes_it_and_keeps_none_th
 
 async def _proving(log: FaultyLog) -> None:
     """Let the reads of a stale replica catch up once somebody has asked for the last position."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not log.operations["events.last_position"]:  # noqa: ASYNC110 - counted within the log
             await asyncio.sleep(0)
     assert [*log.fired]
@@ -382,7 +382,7 @@ async def test_text_of_a_model_stays_text() -> None:
     async with api(MemoryLog()) as served, served.client("operator") as client:
         started = await client.post("/runs", json={"agent": "triager", "input": nasty})
         run_id = started.json()["run_id"]
-        await served.runtime.get_run(run_id).result(timeout_s=30)
+        await served.runtime.get_run(run_id).result()
         shown = await client.get(f"/runs/{run_id}")
         assert shown.json()["input"] == nasty
         assert shown.headers["content-type"] == "application/json"

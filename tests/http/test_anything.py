@@ -158,7 +158,6 @@ def unknown(record: logging.LogRecord) -> str:
     return "" if foreseen else f"{record.name}: {record.getMessage()} {record.exc_info or ''}"
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("seed", "count"),
     [(0, 300), *(pytest.param(seed, 2500, marks=pytest.mark.nightly) for seed in range(1, 9))],

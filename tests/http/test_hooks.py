@@ -32,7 +32,7 @@ async def test_a_delivery_starts_one_run_however_often_it_comes(scheme: str) -> 
         run_id = first.json["run_id"]
         assert (first.status, first.json["is_new"]) == (202, True)
         assert (again.status, again.json) == (200, {"run_id": run_id, "is_new": False})
-        assert (await runtime.get_run(run_id).result(timeout_s=30)).output == "triaged"
+        assert (await runtime.get_run(run_id).result()).output == "triaged"
         assert (await runtime.get_run(run_id).history())[0].content == "It is broken"
     async with door(log) as (later, runtime):
         after = await ask(later, f"/hooks/{scheme}", BODY, signed(scheme, BODY))
@@ -45,7 +45,7 @@ async def test_a_hook_is_not_said_to_be_gone_because_its_run_is() -> None:
     async with door(MemoryLog(), hooks=tables() | {"paid": paid}) as (app, runtime):
         first = await ask(app, "/hooks/github", BODY, signed("github", BODY))
         run_id = first.json["run_id"]
-        await runtime.get_run(run_id).result(timeout_s=30)
+        await runtime.get_run(run_id).result()
         await runtime.delete(run_id)
         again = await ask(app, "/hooks/github", BODY, signed("github", BODY))
         assert (again.status, again.json) == (200, {"run_id": run_id, "is_new": False})
@@ -90,7 +90,7 @@ async def test_a_delivery_starts_a_workflow_with_its_arguments_and_a_wrong_one_s
             202,
             200,
         )
-        assert (await runtime.get_run(first.json["run_id"]).result(timeout_s=30)).output == "paid ann"
+        assert (await runtime.get_run(first.json["run_id"]).result()).output == "paid ann"
         without = b"{}"
         assert (
             await ask(app, "/hooks/github", without, signed("github", without, delivery="d2"))
@@ -372,7 +372,7 @@ async def test_a_signal_needs_a_token_and_a_callback_is_one(tmp_path: Any) -> No
         keyed = bearer("bank", Idempotency_Key="evt_17")
         assert (await ask(app, path, b'{"eur": 4}', keyed)).json == {"number": 2, "is_new": True}
         assert (await ask(app, path, b'{"eur": 4}', keyed)).json == {"number": 2, "is_new": False}
-        await run.result(timeout_s=30)
+        await run.result()
         assert (await run.history())[2].content == '[[{"eur":4},"bank"],{"page":1}]'
         assert (await ask(app, path, b"1", bearer("bank"))).status == 409
         assert (await ask(app, f"/v1/callbacks/{told[-1]}", b"1", JSON)).status in (200, 410)
@@ -394,7 +394,7 @@ async def test_a_hook_sends_a_signal_once_for_each_delivery(tmp_path: Any) -> No
         nobody = b'{"run": "none", "sum": 40}'
         assert (await ask(app, "/hooks/paid", nobody, signed("standard", nobody))).status == 404
         await ask(app, f"/v1/callbacks/{told[0]}", b"null", JSON)
-        await run.result(timeout_s=30)
+        await run.result()
         assert (await run.history())[2].content == '[[40,"hook:paid"],null]'
 
 
@@ -529,7 +529,7 @@ async def test_a_hook_starts_a_stored_agent_as_it_is_at_each_delivery() -> None:
         taken = await ask(app, "/hooks/github", BODY, signed("github", BODY, delivery="late"))
         assert taken.status == 202
         run = runtime.get_run(taken.json["run_id"])
-        assert (await run.result(timeout_s=30)).output
+        assert (await run.result()).output
         submitted = (await run.state()).submitted
         assert submitted is not None
         assert submitted.config_digest == saved.digest

@@ -60,14 +60,14 @@ def test_a_patch_turns_one_value_into_the_other(before: Any, after: Any) -> None
 
 async def finished(runtime: Runtime, **options: Any) -> str:
     run = await runtime.start(triager(), "It is broken", **options)
-    await run.result(timeout_s=30)
+    await run.result()
     return run.run_id
 
 
 async def refunded(runtime: Runtime, **options: Any) -> str:
     run_id, approval = await paused(runtime, **options)
     await runtime.get_run(run_id).resolve(approval, "approved", by="ada")
-    await runtime.get_run(run_id).result(timeout_s=30)
+    await runtime.get_run(run_id).result()
     return run_id
 
 
@@ -190,7 +190,7 @@ async def test_a_fork_starts_only_by_the_plan_that_was_shown() -> None:
         again = await client.post(f"/runs/{run_id}/fork", json=asked | {"plan": plan["digest"]}, headers=key)
         assert again.json()["run_id"] == first.json()["run_id"]
         fork = first.json()["run_id"]
-        await served.runtime.get_run(fork).result(timeout_s=30)
+        await served.runtime.get_run(fork).result()
         shown = (await client.get(f"/runs/{run_id}")).json()
         assert shown["forks"] == [fork]
         compared = (await client.post("/compare", json={"a": run_id, "b": fork})).json()
@@ -225,9 +225,9 @@ async def test_the_tree_of_a_run_has_its_origin_and_the_forks_of_its_forks() -> 
     async with api(MemoryLog()) as served, served.client("viewer") as client:
         origin = await refunded(served.runtime)
         fork = await served.runtime.fork(origin, at=3, tools="replay")
-        await fork.result(timeout_s=30)
+        await fork.result()
         second = await served.runtime.fork(fork.run_id, at=3, tools="replay")
-        await second.result(timeout_s=30)
+        await second.result()
         trees = [(await client.get(f"/runs/{run}/tree")).json() for run in (origin, second.run_id)]
         assert trees[0] == trees[1]
         found = [(each["row"]["run_id"], each["depth"], each["relation"]) for each in trees[0]["rows"]]

@@ -16,7 +16,7 @@ async def _sold(served: Api) -> str:
     run_id, approval = await paused(served.runtime)
     run = served.runtime.get_run(run_id)
     await run.resolve(approval, "approved")
-    await run.result(timeout_s=30)
+    await run.result()
     return run_id
 
 
@@ -64,7 +64,7 @@ async def test_what_a_run_did_is_undone_as_the_plan_says_once_and_by_the_one_who
         asked = await _pending(client, undone)
         assert (asked["kind"], asked["tool_name"]) == ("compensation", "charge")
         await client.post(f"/approvals/{asked['approval_id']}/decision", json={"decision": "approved"})
-        await served.runtime.get_run(undone).result(timeout_s=30)
+        await served.runtime.get_run(undone).result()
         assert (await client.post(f"/runs/{run}/rollback/plan")).json()["rollback"] == undone
 
 
@@ -77,7 +77,7 @@ async def test_a_rollback_that_cannot_be_is_refused_with_its_reason_and_stores_n
             assert "is open" in answer.json()["detail"]
             assert (await client.post(f"/runs/nobody/{path}")).status_code == 404
         await served.runtime.get_run(open_run).resolve(approval, "rejected")
-        await served.runtime.get_run(open_run).result(timeout_s=30)
+        await served.runtime.get_run(open_run).result()
         nothing = await client.post(f"/runs/{open_run}/rollback")
         assert "nothing to be rolled back" in nothing.json()["detail"]
         sold = await _sold(served)
@@ -95,7 +95,7 @@ async def test_a_retry_has_the_id_of_the_request_that_asked_for_it() -> None:
     async with api(MemoryLog()) as served, served.client("operator") as client:
         started = await client.post("/runs", json={"agent": "triager", "input": "It is broken"})
         run = started.json()["run_id"]
-        await served.runtime.get_run(run).result(timeout_s=30)
+        await served.runtime.get_run(run).result()
         again = await client.post(f"/runs/{run}/retry")
         submitted = (await served.runtime.get_run(again.json()["run_id"]).state()).submitted
         assert submitted is not None

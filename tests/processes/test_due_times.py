@@ -97,7 +97,6 @@ async def kill_everything(place: Place, server: EphemeralServer, workers: list[P
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("trouble", [kill_the_server, kill_all_workers, kill_everything])
 @pytest.mark.parametrize("before_s", [0.02, -0.01, -0.05])
 async def test_whatever_is_killed_around_a_time_each_has_one_run(
@@ -135,7 +134,6 @@ async def put_many_on(place: Place, count: int, due_at: datetime) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(600)
 async def test_a_thousand_schedules_that_are_due_at_one_moment_start_within_a_minute(place: Place) -> None:
     """Unlike elsewhere, the time is what is proven: it takes a quarter of it on two cores."""
     count = 1000
@@ -158,7 +156,6 @@ async def test_a_thousand_schedules_that_are_due_at_one_moment_start_within_a_mi
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(600)
 async def test_ten_thousand_schedules_that_are_not_due_take_no_cpu(
     place: Place, server: EphemeralServer
 ) -> None:

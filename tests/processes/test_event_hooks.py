@@ -84,7 +84,6 @@ async def test_a_worker_that_is_killed_at_work_on_an_end_leaves_one_run_for_each
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("after_s", [0.0, 0.02, 0.05, 0.1, 5.5])
 async def test_what_ends_while_all_workers_are_dead_is_made_up_for_once(place: Place, after_s: float) -> None:
     """They are killed so long after the first ends."""

@@ -54,7 +54,7 @@ CASES = [
         pytest.param(
             name,
             1,
-            marks=[] if name in EVERY_TIME else [pytest.mark.nightly, pytest.mark.timeout(300)],
+            marks=[] if name in EVERY_TIME else pytest.mark.nightly,
             id=name,
         )
         for name in COMPARED

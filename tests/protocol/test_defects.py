@@ -26,7 +26,6 @@ PARTS = 6
 REFRESH = "python -m tests.protocol.defects.refresh"
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "part", [pytest.param(n, marks=[] if n == 0 else pytest.mark.nightly) for n in range(PARTS)]
 )
@@ -106,7 +105,6 @@ def test_the_page_of_the_documentation_has_every_defect() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("defect", read(), ids=lambda defect: defect.name)
 def test_each_defect_is_found_within_two_thousand_schedules(defect: Defect, tmp_path: Path) -> None:
     (found,) = hunted([(defect, everywhere())], tmp_path, processes=1)

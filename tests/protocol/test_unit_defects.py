@@ -42,7 +42,6 @@ def test_each_defect_applies_and_names_a_test_that_is_there() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_the_named_test_fails_with_each_defect(defect: UnitDefect, tmp_path: Path) -> None:
     package = importlib.util.find_spec("foldlog.runtime")

@@ -42,7 +42,7 @@ async def connected(
     counter: Counter, agent: str, who: str = "ada", *, streaming: bool = True
 ) -> AsyncIterator[Client]:
     headers = {"Authorization": f"Bearer {TOKENS[who]}"}
-    async with httpx.AsyncClient(headers=headers, timeout=60) as http:
+    async with httpx.AsyncClient(headers=headers, timeout=120) as http:
         config = ClientConfig(httpx_client=http, streaming=streaming)
         client = await create_client(f"{counter.address}/a2a/{agent}", client_config=config)
         async with contextlib.AsyncExitStack() as stack:

@@ -28,7 +28,7 @@ CLERK = {"name": "clerk", "model": "scripted:greeter.json"}
 
 async def offered(client: Client, name: str, *, there: bool = True) -> None:
     """Wait until the server offers the tool, or no longer does: it follows the log."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             if (name in [tool.name for tool in (await client.list_tools()).tools]) is there:
                 return
@@ -70,7 +70,7 @@ async def test_a_stored_agent_is_found_and_prompted_over_nats() -> None:
         client = await nats.connect(server.url)
         async with test_nats_agents.served(server, "local", registry) as runtime:
             await runtime.agents.save(CLERK)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while True:
                     with contextlib.suppress(NoRespondersError):
                         await client.request("agents.status.foldlog.local.clerk", timeout=5)

@@ -195,7 +195,7 @@ async def test_all_that_lies_beside_the_log_goes_with_the_archive(tmp_path: Path
     async with Runtime.open(log=log, registry=Registry(agents=[agent], knowledge=Shelf())) as runtime:
         for text in ("q" * 50_000, "again"):
             handle = await runtime.start(agent, text, session="s")
-            await handle.result(timeout_s=30)
+            await handle.result()
     archive = read_archive(await exported(log, handle.run_id))
     assert (check(archive).missing, check(archive).artifacts) == ((), 4)
     (trace,) = archive.traces.values()

@@ -35,7 +35,7 @@ async def trace_of(runnable: Any, *, ends: bool = False) -> Trace:
                 break
         if ends:
             await run.signal("go")
-            await run.result(timeout_s=30)
+            await run.result()
         return await load_trace(rt.log, run.run_id)
 
 

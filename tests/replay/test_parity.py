@@ -514,7 +514,7 @@ async def test_a_live_stream_that_is_not_what_is_stored_is_found_and_told(
         return [] if isinstance(event, McpProgress) else shown(self, event)
 
     monkeypatch.setattr(Joiner, "stored", without_progress)
-    report = await check_parity(AGENT, "question", script=TWO_CALLS, timeout_s=30.0)
+    report = await check_parity(AGENT, "question", script=TWO_CALLS, timeout_s=120)
     assert not report.equal
     assert report.boundaries == (16, 16)
     assert {finding.executor for finding in report.findings} == {"local", "durable"}

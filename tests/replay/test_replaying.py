@@ -166,7 +166,7 @@ async def look(at: str) -> str:
 async def recorded(agent: Agent[Any], model: Model) -> Trace:
     log = MemoryLog()
     async with Runtime.open(log=log, registry=Registry(agents=[agent], providers={"sim": model})) as rt:
-        await rt.run(agent, "question", timeout_s=30)
+        await rt.run(agent, "question")
     return read_archive(b"".join([line async for line in export(log)])).trace()
 
 
@@ -271,7 +271,7 @@ async def test_a_turn_that_was_cut_into_several_commits_is_one_turn() -> None:
     agent: Agent[Any] = Agent("filler", model="sim:filler", tools=[fill])
     world.agents.append(agent)
     async with world.runtime() as rt:
-        await rt.run(agent, "question", timeout_s=30)
+        await rt.run(agent, "question")
     trace = read_archive(b"".join([line async for line in export(world.log)])).trace()
     results = [sum(e.type == "tool_result" for e in c.commit.events) for c in trace.commits]
     assert sum(count > 0 for count in results) > 1

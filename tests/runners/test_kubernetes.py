@@ -256,7 +256,7 @@ async def test_an_outcome_that_was_seen_is_in_the_log_before_the_calls_result(
     agent = Agent("operator", model=f"scripted:{tmp_path}/turns.json", tools=[shell])
     async with Runtime.open("memory://") as rt:
         run = await rt.start(agent, "Do it")
-        await run.result(timeout_s=30)
+        await run.result()
         trace = await load_trace(rt.log, run.run_id)
     types = [event.type for event in trace.events]
     (kept,) = [event for event in trace.events if isinstance(event, Memoized)]

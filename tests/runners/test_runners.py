@@ -203,7 +203,7 @@ def gone(pids: str) -> bool:
     for pid in pids.split():
         with suppress(psutil.NoSuchProcess):
             processes.append(psutil.Process(int(pid)))
-    _, left = psutil.wait_procs(processes, timeout=30)
+    _, left = psutil.wait_procs(processes, timeout=120)
     return all(each.status() == psutil.STATUS_ZOMBIE for each in left)
 
 

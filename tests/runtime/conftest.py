@@ -207,7 +207,7 @@ class Place:
     async def _end(self, worker: Worker, task: asyncio.Task[None]) -> None:
         self._leave(worker)
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait_for(task, 30)
+            await asyncio.wait_for(task, 120)
 
     async def start(self, agent: Runnable[Any], text: str = "question", **options: Any) -> RunHandle[Any]:
         """Start a run on this place's executor."""

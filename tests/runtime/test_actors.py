@@ -65,7 +65,7 @@ async def steered(
         events = [event async for event in run.until_waiting()]
         (asked,) = [event.approval_id for event in events if event.type == "approval_requested"]
         await run.resolve(asked, "approved", by=by)
-        await run.result(timeout_s=30)
+        await run.result()
     return runs
 
 
@@ -106,7 +106,7 @@ async def test_a_cancel_a_fork_and_a_retry_have_their_actors(cheap: Place, scrip
     agent = Agent("hand", model=script(says("done")))
     runtime = await cheap.open(agent)
     run = await cheap.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     fork = await cheap.fork(run, at=2, by=ADA)
     again = await runtime.retry(run.run_id, by=ADA)
     for each, kind in ((fork, "api"), (again, "retry")):
@@ -114,7 +114,7 @@ async def test_a_cancel_a_fork_and_a_retry_have_their_actors(cheap: Place, scrip
         assert submitted is not None
         assert submitted.trigger is not None
         assert (submitted.trigger.kind, author(submitted.trigger)) == (kind, ("ada", "console", "r-17"))
-        await each.result(timeout_s=30)
+        await each.result()
     served_by_nobody = await cheap.runtime.start(Agent("idle", model="scripted:x"), "x", executor="durable")
     await served_by_nobody.cancel("enough", by=ADA)
     trace = await load_trace(cheap.log, served_by_nobody.run_id)
@@ -125,7 +125,7 @@ async def test_a_program_that_says_nothing_stores_nothing_about_itself(cheap: Pl
     agent = Agent("hand", model=script(says("done")))
     await cheap.open(agent)
     run = await cheap.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     trace = await load_trace(cheap.log, run.run_id)
     stored = b"".join(each.data for each in trace.stored)
     assert [word for word in (b"trigger", b'"by"', b'"via"', b"request_id") if word in stored] == []
@@ -144,7 +144,7 @@ async def test_an_actor_that_cannot_be_stored_is_refused(cheap: Place, script: S
     with pytest.raises(ConfigError, match="actor"):
         await cheap.start(agent, by=by)
     run = await cheap.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     for act in (run.pause, run.resume, run.cancel):
         with pytest.raises(ConfigError, match="actor"):
             await act(by=by)

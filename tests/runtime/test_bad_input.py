@@ -144,7 +144,7 @@ async def test_a_workflow_that_asks_for_what_is_none_fails_and_says_why(wait: Wa
     async with Runtime.open(log=MemoryLog(), registry=Registry(workflows=[clumsy])) as runtime:
         run = await runtime.start(clumsy, "x")
         with pytest.raises(RunFailed) as failed:
-            await run.result(timeout_s=30)
+            await run.result()
     assert told in str(failed.value)
     assert "workflow_failed" in str(failed.value)
 
@@ -161,7 +161,7 @@ async def test_a_tool_that_asks_for_what_is_none_fails_and_says_why(
     agent = Agent("chaser", model=script(calls(call("clumsy")), says("done")), tools=[clumsy])
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")
-        await run.result(timeout_s=30)
+        await run.result()
         assert told in (await run.history())[2].content
 
 
@@ -219,13 +219,13 @@ async def test_a_signal_that_is_none_is_refused_and_the_run_waits_on(
         await waiting_run.signal(sent.pop("name"), **sent)
     assert told in str(refused.value)
     await waiting_run.signal("go", "at last")
-    assert (await waiting_run.result(timeout_s=30)).output == "at last"
+    assert (await waiting_run.result()).output == "at last"
 
 
 async def test_a_signal_to_a_run_that_is_not_there_or_over_says_so(waiting_run: RunHandle[Any]) -> None:
     runtime = waiting_run._runtime
     over = await runtime.start(ends, "x")
-    await over.result(timeout_s=30)
+    await over.result()
     with pytest.raises(RunFinished, match="start a new one"):
         await over.signal("go")
     for unknown, error in (

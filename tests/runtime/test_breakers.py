@@ -56,7 +56,7 @@ async def test_an_open_breaker_sends_every_run_to_the_fallback_at_once(place: Pl
     await place.open(agent, workers=2, providers={"busy": busy, "spare": spare})
     for _ in range(3):
         run = await place.start(agent)
-        assert (await run.result(timeout_s=30)).output == "s"
+        assert (await run.result()).output == "s"
     assert (busy.asked, spare.asked) == (2, 3)
     (refused,) = await failures(place, run)
     assert (refused.error_type, refused.next_model, refused.retry_at) == ("circuit_open", "spare:s", None)
@@ -70,11 +70,11 @@ async def test_without_a_fallback_a_run_waits_until_a_call_is_let_through(place:
     )
     await place.open(agent, providers={"busy": busy})
     run = await place.start(agent)
-    assert (await run.result(timeout_s=30)).output == "m"
+    assert (await run.result()).output == "m"
     kinds = [failure.error_type for failure in await failures(place, run)]
     assert kinds[:3] == ["rate_limit", "rate_limit", "circuit_open"]
     again = await place.start(agent)
-    await again.result(timeout_s=30)
+    await again.result()
     assert await failures(place, again) == []
 
 
@@ -93,7 +93,7 @@ async def test_a_tool_that_keeps_failing_is_not_called_for_a_while(place: Place,
     agent = Agent("helper", model=model, tools=[send], breaker={"failures": 2, "open_s": 60.0})
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     assert made == ["0", "1"]
     results = {event.tool_call_id: event for event in await place.events(run) if event.type == "tool_result"}
     assert "invalid arguments" in results["w"].error
@@ -111,7 +111,7 @@ async def test_what_is_wrong_with_a_request_is_not_the_providers_fault(place: Pl
     for _ in range(2):
         run = await place.start(agent)
         with pytest.raises(RunFailed) as failure:
-            await run.result(timeout_s=30)
+            await run.result()
         assert failure.value.error_type == "invalid_request"
 
 

@@ -66,7 +66,7 @@ def teller(script: Script) -> Agent[Any]:
 
 async def ended(place: Place, agent: Any, text: str = WORDS, **options: Any) -> RunHandle[Any]:
     run = await place.start(agent, text, **options)
-    await run.result(timeout_s=60)
+    await run.result()
     return run
 
 
@@ -272,7 +272,7 @@ async def test_forks_own_what_they_share_and_are_told_of(durable: Place, script:
     run = await ended(durable, durable.registry.agent("teller"))
     revision = (await run.state()).head.rev - 3
     fork = await durable.fork(run, at=revision, tools="run")
-    await fork.result(timeout_s=60)
+    await fork.result()
     said = [message.content for message in await fork.history()]
     dry = await runtime.delete(run.run_id, dry_run=True)
     assert [(copy.kind, copy.at, copy.erased) for copy in dry.copies] == [("fork", fork.run_id, False)]
@@ -282,7 +282,7 @@ async def test_forks_own_what_they_share_and_are_told_of(durable: Place, script:
     assert [message.content for message in await fork.history()] == said
     third = await ended(durable, durable.registry.agent("teller"))
     second = await durable.fork(third, at=revision, tools="run")
-    await second.result(timeout_s=60)
+    await second.result()
     receipt = await runtime.delete(third.run_id, with_copies=True)
     assert {each.run_id for each in receipt.erased} == {third.run_id, second.run_id}
     assert receipt.left == ()
@@ -304,7 +304,7 @@ async def test_projections_in_a_file_hold_nothing_of_what_was_erased(
     while not await index.approvals():
         await inside.log.clock.sleep(0.01)
     await run.resolve((await index.approvals())[0].approval_id, "rejected", note=WORDS)
-    await run.result(timeout_s=30)
+    await run.result()
     await index.catch_up()
     assert WORDS.encode() in bytes_in(tmp_path)
     await runtime.delete(run.run_id)

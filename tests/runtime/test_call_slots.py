@@ -55,16 +55,16 @@ async def test_one_call_at_a_time_has_the_slot_in_whatever_run(
     agent = Agent("printer", model=script(asked, says("done")), tools=tools)
     await place.open(agent, workers=2)
     runs = [await place.start(agent, f"job {n}") for n in range(2)]
-    await asyncio.wait_for(press.begun.wait(), 30)
+    await asyncio.wait_for(press.begun.wait(), 120)
     slots = slots_subject(call_slots_name("press"), place.log.events.shards)
-    async with asyncio.timeout(30), following(place.log, slots, 0) as commits:
+    async with asyncio.timeout(120), following(place.log, slots, 0) as commits:
         async for _ in commits:
             waiting = [each for run in runs for each in (await run.pending()).calls if each.slot]
             if len(waiting) == 3:
                 break
     assert {each.slot for each in waiting} == {"press"}
     press.gate.set()
-    assert [(await run.result(timeout_s=30)).output for run in runs] == ["done", "done"]
+    assert [(await run.result()).output for run in runs] == ["done", "done"]
     assert (press.used, press.most) == (4, 1)
 
 
@@ -77,11 +77,11 @@ async def test_a_cancelled_call_gives_its_slot_back(place: Place, script: Script
     )
     await place.open(agent, workers=2)
     first = await place.start(agent)
-    await asyncio.wait_for(press.begun.wait(), 30)
+    await asyncio.wait_for(press.begun.wait(), 120)
     second = await place.start(agent)
     await first.cancel()
     press.gate.set()
-    assert (await second.result(timeout_s=30)).output == "done"
+    assert (await second.result()).output == "done"
 
 
 async def test_a_call_that_asks_people_gives_its_slot_back_meanwhile(place: Place, script: Script) -> None:
@@ -102,9 +102,9 @@ async def test_a_call_that_asks_people_gives_its_slot_back_meanwhile(place: Plac
     async for event in asking.stream():
         if event.type == "approval_requested":
             break
-    assert (await (await place.start(agent, "job")).result(timeout_s=30)).output == "done"
+    assert (await (await place.start(agent, "job")).result()).output == "done"
     await asking.resolve(event.approval_id, "approved")  # type: ignore[union-attr]
-    assert (await asking.result(timeout_s=30)).output == "asked"
+    assert (await asking.result()).output == "asked"
 
 
 async def test_a_call_below_the_one_that_holds_its_slot_is_not_made(cheap: Place, script: Script) -> None:
@@ -125,7 +125,7 @@ async def test_a_call_below_the_one_that_holds_its_slot_is_not_made(cheap: Place
     boss = Agent("boss", model=script(calls(call("below")), says("done")), tools=[below])
     await cheap.open(boss, helper, lease_s=1.0)
     run = await cheap.start(boss)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     assert press.used == 0
     (child,) = [each for each in await cheap.events(run) if isinstance(each, ChildStarted)]
     results = [
@@ -169,7 +169,7 @@ async def test_of_a_run_and_a_call_that_wait_for_each_other_one_gives_way(
     engraver = Agent("engraver", model=script(calls(call("engrave")), says("engraved")), tools=[engrave])
     await cheap.open(artist, engraver, workers=2, lease_s=1.0)
     runs = [await cheap.start(artist, "begin"), await cheap.start(engraver, "begin")]
-    outputs = [(await run.result(timeout_s=30)).output for run in runs]
+    outputs = [(await run.result()).output for run in runs]
     assert outputs == ["printed", "engraved"]
     failed = [
         e for run in runs for e in await cheap.events(run) if isinstance(e, ToolResult) and not e.success
@@ -209,9 +209,9 @@ async def test_no_more_calls_of_a_tool_run_at_once_than_its_limit(place: Place, 
     place.limits = {"tool:stamp": 2}
     await place.open(agent, workers=2)
     runs = [await place.start(agent, f"job {n}") for n in range(2)]
-    await asyncio.wait_for(press.begun.wait(), 30)
+    await asyncio.wait_for(press.begun.wait(), 120)
     waiting: set[str] = set()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while len(waiting) < 4:
             found = [each for run in runs for each in (await run.pending()).calls]
             waiting = {
@@ -221,7 +221,7 @@ async def test_no_more_calls_of_a_tool_run_at_once_than_its_limit(place: Place, 
     assert press.most == 2
     press.gate.set()
     for run in runs:
-        await run.result(timeout_s=30)
+        await run.result()
     assert (press.most, press.used) == (2, 6)
     for run in runs:
         assert replay(await load_trace(place.log, run.run_id)).agrees

@@ -50,7 +50,7 @@ async def test_an_agent_runs_commands_and_is_told_how_they_ended(
     agent = Agent("operator", model=model, tools=tools_over(tmp_path / "ws", on_error="report"))
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     results = {
         event.tool_call_id: event for event in await place.events(run) if isinstance(event, ToolResult)
     }
@@ -79,7 +79,7 @@ async def test_a_command_that_is_out_of_its_time_is_in_doubt_and_people_see_how_
             assert (event.kind, event.reason) == ("unverifiable", "timed out after 0.2 s")
             assert event.result == ended
             await run.resolve(event.approval_id, "approved", outcome="succeeded")
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     (result,) = [event for event in await place.events(run) if isinstance(event, ToolResult)]
     assert (result.success, result.result) == (True, ended)
     trace = await load_trace(place.log, run.run_id)
@@ -99,7 +99,7 @@ async def test_a_probe_settles_a_command_that_is_out_of_its_time(
     agent = Agent("operator", model=model, tools=[deployed])
     await cheap.open(agent)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     (result,) = [event for event in await cheap.events(run) if isinstance(event, ToolResult)]
     assert result.success is done
     assert "postcondition" in result.metadata
@@ -114,7 +114,7 @@ async def test_a_command_that_may_run_again_is_told_to_be_out_of_its_time(
     agent = Agent("operator", model=model, tools=[shell_of])
     await cheap.open(agent)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     (result,) = [event for event in await cheap.events(run) if isinstance(event, ToolResult)]
     assert result.result == {"exit_code": 124, "output": "", "timed_out": True}
 
@@ -132,12 +132,12 @@ async def test_cancelling_a_run_stops_its_command_with_all_that_it_started(
     left = psutil.Process(int(pids.read_text()))
     await run.cancel()
     with pytest.raises(RunCancelled):
-        await run.result(timeout_s=30)
+        await run.result()
     assert await asyncio.to_thread(_gone, left)
 
 
 def _gone(process: psutil.Process) -> bool:
-    _, alive = psutil.wait_procs([process], timeout=30)
+    _, alive = psutil.wait_procs([process], timeout=120)
     return all(each.status() == psutil.STATUS_ZOMBIE for each in alive)
 
 
@@ -155,7 +155,7 @@ async def test_a_plan_is_kept_as_events_of_the_run(
     agent = Agent("planner", model=model, tools=tools_over(tmp_path / "ws"))
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     events = await place.events(run)
     assert [(event.name, event.data) for event in events if isinstance(event, Custom)] == [
         ("plan", {"steps": first}),

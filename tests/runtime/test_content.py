@@ -52,7 +52,7 @@ async def test_a_picture_reaches_the_model_at_every_step_and_the_log_holds_its_d
     run = await place.runtime.start(
         agent, [QUESTION, File.from_path(tmp_path / "cat.png")], executor=place.executor
     )
-    assert (await run.result(timeout_s=30)).output == "A cat."
+    assert (await run.result()).output == "A cat."
     submitted = (await run.state()).submitted
     assert submitted is not None
     assert submitted.input == QUESTION
@@ -99,7 +99,7 @@ async def test_a_run_of_text_alone_stores_nothing_of_what_models_can_do_besides(
 ) -> None:
     agent = Agent("plain", model=script(calls(call("look", at="x")), says("Yes.")), tools=[look])
     await place.open(agent)
-    await (await place.start(agent)).result(timeout_s=30)
+    await (await place.start(agent)).result()
     stored = await stored_bytes(place)
     assert b'"tool_result"' in stored
     assert [name for name in OF_MODELS if f'"{name}"'.encode() in stored] == []
@@ -122,13 +122,13 @@ async def test_files_of_earlier_messages_are_sent_too(place: Place, script: Scri
     run = await place.runtime.start(
         agent, ["And this?", File.from_bytes(PDF, name="b.pdf")], messages=before, executor=place.executor
     )
-    assert (await run.result(timeout_s=30)).output == "Two."
+    assert (await run.result()).output == "Two."
     messages = (await run.state()).messages
     again = [json.loads(json.dumps(_plain(message))) for message in messages[:2]]
     second = await place.runtime.start(
         agent, [File.from_bytes(PDF, name="b.pdf")], messages=again, executor=place.executor
     )
-    assert (await second.result(timeout_s=30)).output == "Two."
+    assert (await second.result()).output == "Two."
 
 
 def _plain(message: Any) -> Any:
@@ -146,7 +146,7 @@ async def test_the_same_submission_with_another_picture_is_refused(place: Place,
     async def start(data: bytes) -> str:
         given = [QUESTION, File.from_bytes(data, media_type="image/png")]
         run = await place.runtime.start(agent, given, idempotency_key="once", executor=place.executor)
-        await run.result(timeout_s=30)
+        await run.result()
         return run.run_id
 
     assert await start(PNG) == await start(PNG)
@@ -172,7 +172,7 @@ async def test_a_tool_gives_files_to_the_model(place: Place, script: Script) -> 
     agent = Agent("worker", model=model, tools=[photo, report])
     await place.open(agent)
     run = await place.start(agent)
-    assert (await run.result(timeout_s=30)).output == "Both."
+    assert (await run.result()).output == "Both."
     results = {event.tool_name: event for event in await place.events(run) if event.type == "tool_result"}
     assert [result.in_parts for result in results.values()] == [True, True]
     assert results["report"].result == [
@@ -203,7 +203,7 @@ async def test_what_utf_8_cannot_hold_in_content_of_a_tool_is_replaced_and_empty
     )
     await place.open(agent)
     run = await place.start(agent, ["", "Look.", File.from_bytes(PNG, name="d.png"), ""])
-    assert (await run.result(timeout_s=30)).output == "Done."
+    assert (await run.result()).output == "Done."
     (result,) = [event for event in await place.events(run) if event.type == "tool_result"]
     assert [part.get("text", part.get("name")) for part in result.result] == ["c?.png", "x?y"]
 
@@ -221,7 +221,7 @@ async def test_json_that_only_looks_like_parts_stays_json(place: Place, script: 
     )
     await place.open(agent)
     run = await place.start(agent)
-    assert (await run.result(timeout_s=30)).output == "No."
+    assert (await run.result()).output == "No."
 
 
 async def test_a_file_of_a_tool_that_is_over_the_limit_fails_the_call(place: Place, script: Script) -> None:
@@ -238,7 +238,7 @@ async def test_a_file_of_a_tool_that_is_over_the_limit_fails_the_call(place: Pla
     )
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     (result,) = [event for event in await place.events(run) if event.type == "tool_result"]
     assert not result.success
     assert "'photo.png' has 48 bytes, more than the 10 of one file" in result.error
@@ -261,7 +261,7 @@ async def test_a_file_that_the_model_makes_is_an_event_of_its_reply(place: Place
     agent = Agent("painter", model=model, tools=[frame])
     await place.open(agent)
     run = await place.start(agent)
-    assert (await run.result(timeout_s=30)).output == "Done."
+    assert (await run.result()).output == "Done."
     events = await place.events(run)
     types = [event.type for event in events]
     assert types[types.index("text") : types.index("tool_call")] == ["text", "file", "usage"]
@@ -285,7 +285,7 @@ async def test_a_file_that_vanishes_from_the_disk_after_it_was_given_is_sent_all
     agent = Agent("seer", model=script({**says("A cat."), "reads_files": ["cat.png"]}))
     await cheap.open(agent)
     run = await cheap.start(agent, [QUESTION, given])
-    assert (await run.result(timeout_s=30)).output == "A cat."
+    assert (await run.result()).output == "A cat."
 
 
 async def test_a_file_that_vanishes_from_the_log_before_it_is_sent_again_ends_the_run_with_its_name(
@@ -305,7 +305,7 @@ async def test_a_file_that_vanishes_from_the_log_before_it_is_sent_again_ends_th
     await place.open(agent)
     run = await place.start(agent, [QUESTION, File.from_bytes(PNG, name="cat.png")])
     with pytest.raises(RunFailed, match=r"no longer has the bytes of cat\.png") as failed:
-        await run.result(timeout_s=30)
+        await run.result()
     assert failed.value.error_type == "invalid_request"
 
 
@@ -393,7 +393,7 @@ async def test_a_file_within_other_json_is_not_a_result(place: Place, script: Sc
     agent = Agent("worker", model=script(calls(call("wrong")), says("Sorry.")), tools=[wrong])
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     (result,) = [event for event in await place.events(run) if event.type == "tool_result"]
     assert not result.success
     assert "File" in result.error

@@ -86,7 +86,7 @@ async def test_each_node_gets_the_output_of_the_one_before_and_nothing_else(
     await place.open(relay)
     history = [{"role": "user", "content": "earlier"}, {"role": "assistant", "content": "said"}]
     run = await place.start(relay, messages=history)
-    result = await run.result(timeout_s=30)
+    result = await run.result()
     assert result.output == "TWO"
     assert (result.usage.input_tokens, result.steps) == (6, 0)
     state = await run.state()
@@ -106,7 +106,7 @@ async def test_a_failing_node_ends_the_run_with_an_error_that_names_it(place: Pl
     await place.open(relay)
     run = await place.start(relay)
     with pytest.raises(RunFailed, match="node first error") as failed:
-        await run.result(timeout_s=30)
+        await run.result()
     assert failed.value.error_type == "node_failed"
     (node,) = (await run.state()).nodes
     assert node.returned is not None
@@ -133,7 +133,7 @@ async def test_a_pause_waits_for_the_node_boundary_and_a_resume_goes_on(place: P
             break
     assert [node.status for node in (await run.state()).nodes] == ["completed"]
     await run.resume()
-    assert (await run.result(timeout_s=30)).output == "TWO"
+    assert (await run.result()).output == "TWO"
 
 
 async def test_another_process_drives_the_open_node_on_and_repeats_no_finished_one(
@@ -159,7 +159,7 @@ async def test_another_process_drives_the_open_node_on_and_repeats_no_finished_o
         entered.clear()
         await entered.wait()
     await place.hand_over(run)
-    assert (await run.result(timeout_s=30)).output == "TWO"
+    assert (await run.result()).output == "TWO"
     assert ran == ["first", "second", "second"]
 
 
@@ -189,4 +189,4 @@ async def test_nothing_is_injected_into_a_run_without_steps(place: Place, script
     with pytest.raises(ConfigError, match="it has no steps"):
         await run.inject("hello")
     held.let_go.set()
-    await run.result(timeout_s=30)
+    await run.result()

@@ -49,7 +49,7 @@ def saver(saved: list[str]) -> Any:
 async def failure(place: Place, agent: Agent[Any]) -> tuple[RunFailed, list[str]]:
     run = await place.start(agent)
     with pytest.raises(RunFailed) as failed:
-        await run.result(timeout_s=30)
+        await run.result()
     return failed.value, names(await place.events(run))
 
 
@@ -72,7 +72,7 @@ async def test_an_accepted_cut_answer_is_the_output_and_the_end_says_that_it_is_
 ) -> None:
     agent = Agent("helper", model=script(cut("The answer is fort")), on_length="accept")
     await cheap.open(agent)
-    result = await (await cheap.start(agent)).result(timeout_s=30)
+    result = await (await cheap.start(agent)).result()
     assert (result.output, result.reason) == ("The answer is fort", "length")
 
 
@@ -82,7 +82,7 @@ async def test_an_answer_that_goes_on_is_one_output_and_the_model_was_asked_once
     agent = Agent("helper", model=script(cut("The answer is fort"), says("y-two.")), on_length="continue")
     await cheap.open(agent)
     run = await cheap.start(agent, session="talk")
-    result = await run.result(timeout_s=30)
+    result = await run.result()
     assert (result.output, result.reason, result.steps) == ("The answer is forty-two.", "", 2)
     said = [(m.role, m.content[:20]) for m in await run.history()]
     assert said[1:] == [
@@ -114,7 +114,7 @@ async def test_a_model_that_calls_a_tool_instead_of_going_on_gives_a_new_answer(
     model = script(cut("Let me th"), calls(call("save", text="a")), says("Saved."))
     agent = Agent("helper", model=model, tools=[saver(saved)], on_length="continue")
     await cheap.open(agent)
-    assert (await (await cheap.start(agent)).result(timeout_s=30)).output == "Saved."
+    assert (await (await cheap.start(agent)).result()).output == "Saved."
 
 
 @pytest.mark.parametrize("on_length", ["error", "continue", "accept"])
@@ -137,7 +137,7 @@ async def test_a_call_that_the_limit_cut_is_not_run_and_the_model_is_told_why(
     agent = Agent("helper", model=script({**calls(*both), **LENGTH}, says("done")), tools=[saver(saved)])
     await cheap.open(agent)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     assert saved == ["whole"]
     whole, broken = [m.content for m in await run.history() if m.role == "tool"]
     assert whole == "saved"
@@ -153,7 +153,7 @@ async def test_a_call_without_arguments_in_a_whole_answer_is_run(
     model = script(calls({"id": "a", "name": "save", "arguments": ""}), says("done"))
     agent = Agent("helper", model=model, tools=[saver(saved)])
     await cheap.open(agent)
-    assert (await (await cheap.start(agent)).result(timeout_s=30)).output == "done"
+    assert (await (await cheap.start(agent)).result()).output == "done"
     assert saved == ["nothing"]
 
 
@@ -185,10 +185,10 @@ async def test_a_plan_that_is_cut_is_not_followed_unless_the_agent_says_so(
     run = await cheap.start(agent)
     if error_type:
         with pytest.raises(RunFailed) as failed:
-            await run.result(timeout_s=30)
+            await run.result()
         assert failed.value.error_type == error_type
     else:
-        assert (await run.result(timeout_s=30)).output == "done"
+        assert (await run.result()).output == "done"
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ async def test_a_server_is_never_sent_the_broken_arguments_of_a_cut_call(
         stack.push_async_callback(provider.aclose)
         agent = Agent("helper", model="here:m", tools=[saver(saved)])
         await cheap.open(agent, providers={"here": provider})
-        assert (await (await cheap.start(agent)).result(timeout_s=30)).output == "done"
+        assert (await (await cheap.start(agent)).result()).output == "done"
     assert saved == []
     body = server.requests[1].body
     sent = body["messages"][-2]["tool_calls"][0]["function"] if api == "chat" else body["input"][-2]
@@ -245,7 +245,7 @@ async def test_a_call_that_the_provider_could_not_read_goes_back_to_the_model(
         agent = Agent("helper", model="here:m", tools=[saver(saved)])
         await cheap.open(agent, providers={"here": provider})
         run = await cheap.start(agent)
-        assert (await run.result(timeout_s=30)).output == "done"
+        assert (await run.result()).output == "done"
     assert saved == ["a"]
     told = server.requests[1].body["messages"][-2:]
     assert told[0] == {"role": "assistant", "content": "<save\n\n[Failed to call a function.]"}
@@ -267,7 +267,7 @@ async def test_a_finish_reason_that_says_that_a_call_is_malformed_goes_back_to_t
         agent = Agent("helper", model="here:m", tools=[saver(saved)])
         await cheap.open(agent, providers={"here": provider})
         run = await cheap.start(agent)
-        assert (await run.result(timeout_s=30)).output == "done"
+        assert (await run.result()).output == "done"
     assert saved == ["a"]
     told = server.requests[1].body["messages"][-1]
     assert told["role"] == "user"

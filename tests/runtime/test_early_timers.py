@@ -25,5 +25,5 @@ async def test_a_retry_whose_timer_rings_early_is_still_made(
     monkeypatch.setenv("FOLDLOG_SCRIPT_DIR", str(tmp_path))
     agent = Agent("agent", model="scripted:script.json")
     async with Runtime.open(registry=Registry(agents=[agent]), log=MemoryLog(clock=EarlyClock())) as runtime:
-        result = await runtime.run(agent, "question", timeout_s=30)
+        result = await runtime.run(agent, "question")
     assert result.output == "done"

@@ -50,7 +50,7 @@ async def working(
 
 async def ended(runtime: Runtime, count: int) -> None:
     """Wait until so many runs have ended."""
-    async with asyncio.timeout(60), contextlib.aclosing(runtime.follow()) as events:
+    async with asyncio.timeout(120), contextlib.aclosing(runtime.follow()) as events:
         async for event in events:
             count -= event.is_end
             if not count:

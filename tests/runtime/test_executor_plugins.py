@@ -52,7 +52,7 @@ async def test_an_installed_executor_drives_runs_and_is_closed_with_the_runtime(
     agent = Agent("helper", model=script(says("done")))
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question", executor="own")
-        assert (await run.result(timeout_s=30)).output == "done"
+        assert (await run.result()).output == "done"
         submitted = (await run.state()).submitted
         assert submitted is not None
         assert submitted.executor == "own"

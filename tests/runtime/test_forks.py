@@ -76,7 +76,7 @@ async def _approve_all(run: RunHandle[Any]) -> int:
 
 
 async def _paused(run: RunHandle[Any]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         async for event in run.stream():
             if event.type == "status" and getattr(event, "status", "") == "paused":
                 return
@@ -89,12 +89,12 @@ async def test_a_fork_that_replays_is_equal_to_its_parent_from_every_revision_on
     agent = Agent("helper", model=script(ROUND, AGAIN, says("done")), tools=effects.tools())
     await cheap.open(agent)
     parent = await cheap.start(agent)
-    await parent.result(timeout_s=30)
+    await parent.result()
     ran, whole = list(effects.ran), canonical(await load_trace(cheap.log, parent.run_id))
     last = (await parent.state()).head.rev
     for at in range(1, last + 1):
         fork = await cheap.fork(parent, at=at, tools="replay")
-        assert (await fork.result(timeout_s=30)).output == "done"
+        assert (await fork.result()).output == "done"
         found = compare(whole, canonical(await load_trace(cheap.log, fork.run_id)))
         assert found.equal, (at, found.render())
         taken = [
@@ -115,11 +115,11 @@ async def test_of_equal_calls_in_a_round_each_has_the_result_that_is_its_own(
     agent = Agent("helper", model=script(turn, says("done")), tools=effects.tools())
     await cheap.open(agent)
     parent = await cheap.start(agent)
-    await parent.result(timeout_s=30)
+    await parent.result()
     revisions = [e.revision or 0 for e in await cheap.events(parent) if e.type == "tool_result"]
     for at in (revisions[0] - 1, *revisions):
         fork = await cheap.fork(parent, at=at, tools="replay")
-        assert (await fork.result(timeout_s=30)).output == "done"
+        assert (await fork.result()).output == "done"
         assert (await fork.state()).approvals == {}
     assert effects.ran == ["send x"] * 3
 
@@ -144,7 +144,7 @@ async def test_a_fork_runs_from_every_revision_on_what_has_no_result_there_and_n
             effects.ran.clear()
             fork = await cheap.fork(parent, at=at, tools=policy)
             assert await _approve_all(fork) == len(left & approved), (at, policy)
-            assert (await fork.result(timeout_s=30)).output == "done"
+            assert (await fork.result()).output == "done"
             assert sorted(effects.ran) == sorted(everything[call] for call in left), (at, policy)
 
 
@@ -156,7 +156,7 @@ async def test_a_fork_within_a_round_keeps_the_results_that_are_there_and_asks_a
     agent = Agent("helper", model=script(ROUND, says("done")), tools=effects.tools())
     runtime = await place.open(agent)
     parent = await place.start(agent)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         seen = 0
         async for event in parent.stream(detailed=True):
             seen += event.type == "tool_result"
@@ -171,10 +171,10 @@ async def test_a_fork_within_a_round_keeps_the_results_that_are_there_and_asks_a
     (approval,) = (await fork.state()).pending_approvals
     assert (approval.request.kind, approval.request.tool_call_id) == ("policy", "c")
     await fork.resolve(approval.request.approval_id, "rejected", "not twice")
-    assert (await fork.result(timeout_s=30)).output == "done"
+    assert (await fork.result()).output == "done"
     assert "send x" not in effects.ran
     effects.gate.set()
-    assert (await parent.result(timeout_s=30)).output == "done"
+    assert (await parent.result()).output == "done"
     assert sorted(effects.ran) == ["look x", "put x", "send x"]
 
 
@@ -199,12 +199,12 @@ async def test_a_fork_of_a_paused_run_asks_again_and_leaves_the_approval_of_the_
     assert other.request.approval_id != mine.request.approval_id
     assert other.request.kind == "tool"
     await parent.resolve(mine.request.approval_id, "approved")
-    await parent.result(timeout_s=30)
+    await parent.result()
     answered = await place.fork(parent, at=(await parent.state()).head.rev, tools="run")
-    assert (await answered.result(timeout_s=30)).output == "done"
+    assert (await answered.result()).output == "done"
     assert (await fork.state()).paused == "approval"
     await fork.resolve(other.request.approval_id, "rejected")
-    await fork.result(timeout_s=30)
+    await fork.result()
     assert effects.ran == ["send x"]
 
 
@@ -215,10 +215,10 @@ async def test_a_failed_run_goes_on_in_a_fork_with_another_model(cheap: Place, s
     await cheap.open(agent)
     parent = await cheap.start(agent)
     with pytest.raises(RunFailed):
-        await parent.result(timeout_s=30)
+        await parent.result()
     other = script(ROUND, says("better"))
     fork = await cheap.fork(parent, at=(await parent.state()).head.rev, model=other)
-    result = await fork.result(timeout_s=30)
+    result = await fork.result()
     assert (result.output, result.steps) == ("better", 2)
     assert len(effects.ran) == 3
     submitted = (await fork.state()).submitted
@@ -232,12 +232,12 @@ async def test_what_a_fork_is_told_stands_in_the_place_of_an_input_that_no_model
     agent = Agent("helper", model=script(says("first"), says("second")))
     await cheap.open(agent)
     parent = await cheap.start(agent, "one question")
-    await parent.result(timeout_s=30)
+    await parent.result()
     early = await cheap.fork(parent, at=2, input="another question")
-    assert (await early.result(timeout_s=30)).output == "first"
+    assert (await early.result()).output == "first"
     assert [m.content for m in await early.history() if m.role == "user"] == ["another question"]
     late = await cheap.fork(parent, at=(await parent.state()).head.rev, input="and then?")
-    assert (await late.result(timeout_s=30)).output == "second"
+    assert (await late.result()).output == "second"
     assert [m.content for m in await late.history() if m.role == "user"] == ["one question", "and then?"]
 
 
@@ -245,9 +245,9 @@ async def test_a_fork_of_a_finished_run_at_its_end_ends_as_that_did(cheap: Place
     agent = Agent("helper", model=script(says("done")))
     await cheap.open(agent)
     parent = await cheap.start(agent)
-    expected = await parent.result(timeout_s=30)
+    expected = await parent.result()
     fork = await cheap.fork(parent, at=(await parent.state()).head.rev)
-    found = await fork.result(timeout_s=30)
+    found = await fork.result()
     assert (found.output, found.usage, found.steps) == (expected.output, expected.usage, expected.steps)
 
 
@@ -265,7 +265,7 @@ async def test_a_cancelled_run_goes_on_in_a_fork_and_stays_cancelled(cheap: Plac
     await parent.cancel("enough")
     effects.gate.set()
     fork = await cheap.fork(parent, at=(await parent.state()).head.rev, tools="run")
-    assert (await fork.result(timeout_s=30)).output == "done"
+    assert (await fork.result()).output == "done"
     assert (await parent.state()).status == "cancelled"
 
 
@@ -281,17 +281,17 @@ async def test_a_child_run_is_forked_as_a_root_of_its_own(cheap: Place, script: 
     outer = Agent("outer", model=script(calls(call("ask", "q")), says("outer done")), tools=[ask])
     await cheap.open(outer, inner)
     parent = await cheap.start(outer)
-    await parent.result(timeout_s=30)
+    await parent.result()
     trace = await load_trace(cheap.log, parent.run_id)
     child = next(c.commit.run for c in trace.commits if c.commit.run != parent.run_id)
     revisions = [e.revision or 0 for e in trace.events if e.run_id == child and e.type == "tool_result"]
     fork = await cheap.fork(cheap.runtime.get_run(child), at=max(revisions), tools="ask")
-    assert (await fork.result(timeout_s=30)).output == "inner done"
+    assert (await fork.result()).output == "inner done"
     state = await fork.state()
     assert (state.root, state.path, len(effects.ran)) == (fork.run_id, "inner", 3)
     assert compare(await events_of(cheap.log, child), await events_of(cheap.log, fork.run_id)).equal
     above = await cheap.fork(parent, at=(await parent.state()).head.rev)
-    assert (await above.result(timeout_s=30)).output == "outer done"
+    assert (await above.result()).output == "outer done"
     assert len(effects.ran) == 3
 
 
@@ -320,7 +320,7 @@ async def test_the_policy_of_a_fork_holds_for_the_runs_below_it(
             if isinstance(event, ApprovalRequested):
                 assert (event.agent_path, event.kind, effects.ran) == ("outer/inner", "policy", ["send x"])
                 await cheap.runtime.get_run(event.run_id).resolve(event.approval_id, "rejected")
-    assert (await fork.result(timeout_s=30)).output == "done"
+    assert (await fork.result()).output == "done"
     assert effects.ran == ["send x"] * (2 if tools == "run" else 1)
 
 
@@ -329,12 +329,12 @@ async def test_a_fork_can_be_forked_and_each_says_where_it_comes_from(cheap: Pla
     agent = Agent("helper", model=script(ROUND, AGAIN, says("done")), tools=effects.tools())
     runtime = await cheap.open(agent)
     first = await cheap.start(agent)
-    await first.result(timeout_s=30)
+    await first.result()
     second = await cheap.fork(first, at=8, tools="replay")
-    await second.result(timeout_s=30)
+    await second.result()
     end = (await second.state()).head.rev
     third = await cheap.fork(second, at=end - 4, tools="replay")
-    assert (await third.result(timeout_s=30)).output == "done"
+    assert (await third.result()).output == "done"
     assert len(effects.ran) == 5
     rows = {row.run_id: row for row in await runtime.list_runs()}
     assert (rows[first.run_id].forked_from, rows[first.run_id].forked_at) == (None, None)
@@ -346,10 +346,10 @@ async def test_the_same_fork_id_is_the_same_fork_and_never_another(cheap: Place,
     agent = Agent("helper", model=script(says("done")))
     await cheap.open(agent)
     parent = await cheap.start(agent, run_id="parent")
-    await parent.result(timeout_s=30)
+    await parent.result()
     forks = [await cheap.fork(parent, at=3, fork_id="other") for _ in range(2)]
     assert {fork.run_id for fork in forks} == {"other"}
-    await forks[0].result(timeout_s=30)
+    await forks[0].result()
     revision = (await forks[0].state()).head.rev
     await cheap.fork(parent, at=3, fork_id="other")
     assert (await forks[0].state()).head.rev == revision
@@ -366,7 +366,7 @@ async def test_what_cannot_be_forked_is_refused_before_anything_is_stored(
     agent = Agent("helper", model=script(says("done")))
     runtime = await cheap.open(agent)
     parent = await cheap.start(agent)
-    await parent.result(timeout_s=30)
+    await parent.result()
     wrong: list[dict[str, Any]] = [
         {"at": 99},
         {"at": 3, "tools": "never"},
@@ -397,7 +397,7 @@ async def test_a_process_whose_tool_has_changed_forks_no_run_that_was_prepared_w
     agent = Agent("ops", model=script(calls(call("pay", amount=5)), says("done")), tools=[pay])
     await cheap.open(agent)
     parent = await cheap.start(agent)
-    await parent.result(timeout_s=30)
+    await parent.result()
 
     @tool(effect="unsafe", name="pay")
     async def pay_in(amount: int, currency: str) -> str:
@@ -421,7 +421,7 @@ async def test_a_history_larger_than_a_commit_is_taken_over_whole(place: Place, 
     agent = Agent("helper", model=script(*turns, says("done")), tools=[page], model_idle_timeout_s=5)
     await place.open(agent)
     parent = await place.start(agent)
-    await parent.result(timeout_s=30)
+    await parent.result()
     fork = await place.fork(parent, at=(await parent.state()).head.rev, input="go on", tools="ask")
     async for event in fork.stream(detailed=True):
         if event.type == "message_injected":
@@ -442,11 +442,11 @@ async def test_a_fork_whose_answer_is_lost_or_late_is_stored_once(script: Script
     agent = Agent("helper", model=script(says("done")))
     plain = MemoryLog()
     async with Runtime.open(log=plain) as runtime:
-        await (await runtime.start(agent, "question", run_id="parent")).result(timeout_s=30)
+        await (await runtime.start(agent, "question", run_id="parent")).result()
     faulty = FaultyLog(plain, [fault(1, operation="events.append")])
     async with Runtime.open(log=faulty) as runtime:
         fork = await runtime.fork("parent", at=3, agent=agent)
-        assert (await fork.result(timeout_s=30)).output == "done"
+        assert (await fork.result()).output == "done"
         assert len(await runtime.list_runs()) == 2
     assert len(faulty.fired) == 1
 
@@ -456,9 +456,9 @@ async def test_a_fork_is_exported_and_read_without_the_run_it_left(cheap: Place,
     agent = Agent("helper", model=script(ROUND, AGAIN, says("done")), tools=effects.tools())
     await cheap.open(agent)
     parent = await cheap.start(agent)
-    await parent.result(timeout_s=30)
+    await parent.result()
     fork = await cheap.fork(parent, at=9, tools="replay")
-    await fork.result(timeout_s=30)
+    await fork.result()
     lines = [line async for line in export(cheap.log, fork.run_id, artifacts=True)]
     elsewhere = MemoryLog()
     await import_archive(read_archive(b"".join(lines)), elsewhere)
@@ -488,13 +488,13 @@ async def test_a_planned_run_is_forked_at_every_revision_and_keeps_a_plan_that_w
     )
     await cheap.open(agent)
     parent = await cheap.start(agent)
-    await parent.result(timeout_s=30)
+    await parent.result()
     history = await parent.history()
     events = [event.type for event in (await load_trace(cheap.log, parent.run_id)).events]
     planned = events.index("plan_made") + 1
     for at in range(1, len(events) + 1):
         effects.ran.clear()
         fork = await cheap.fork(parent, at=at, tools="run")
-        assert (await fork.result(timeout_s=30)).output == "done"
+        assert (await fork.result()).output == "done"
         assert await fork.history() == history
         assert at < planned or "look map" not in effects.ran

@@ -59,7 +59,7 @@ async def inject_cat(place: Place, script: Script) -> RunHandle[Any]:
     await run.inject(["Look at this.", CAT])
     assert (await run.pending()).messages == ("Look at this. [cat.png (image/png, 48 bytes)]",)
     held.let_go.set()
-    assert (await run.result(timeout_s=30)).output == "A cat."
+    assert (await run.result()).output == "A cat."
     return run
 
 
@@ -167,7 +167,7 @@ async def test_a_tool_hands_the_files_of_its_run_and_files_of_its_own_to_a_child
     agent = Agent("asker", model=script({**calls(call("ask")), **SEES}, says("Asked.")), tools=[ask])
     await place.open(agent, child)
     run = await place.runtime.start(agent, ["Look.", CAT], executor=place.executor)
-    assert (await run.result(timeout_s=30)).output == "Asked."
+    assert (await run.result()).output == "Asked."
     (result,) = [event for event in await place.events(run) if event.type == "tool_result"]
     assert result.result == "Two."
 
@@ -177,7 +177,7 @@ async def test_a_model_hands_files_to_an_agent_that_is_its_tool(place: Place, sc
     agent = asker(script, child.as_tool("ask", files=True))
     await place.open(agent, child)
     run = await place.runtime.start(agent, ["Look.", CAT], executor=place.executor)
-    await run.result(timeout_s=30)
+    await run.result()
     (result,) = [event for event in await place.events(run) if event.type == "tool_result"]
     assert result.result == "A cat."
 
@@ -190,7 +190,7 @@ async def test_a_file_that_the_conversation_does_not_have_cannot_be_handed_on(
     agent = Agent("asker", model=model, tools=[child.as_tool("ask", files=True)])
     await cheap.open(agent, child)
     run = await cheap.runtime.start(agent, ["Look.", CAT], executor=cheap.executor)
-    await run.result(timeout_s=30)
+    await run.result()
     (result,) = [event for event in await cheap.events(run) if event.type == "tool_result"]
     assert result.error == "this conversation has no file 'dog.png'; it has: cat.png"
     assert "child_started" not in [event.type for event in await cheap.events(run)]
@@ -211,7 +211,7 @@ async def test_a_model_hands_files_to_copies_of_itself(cheap: Place, script: Scr
     agent = Agent("seer", model=model, allow_self_spawn=True, allow_parallel_subagents=True)
     await cheap.open(agent)
     run = await cheap.runtime.start(agent, ["Look.", CAT], executor=cheap.executor)
-    await run.result(timeout_s=30)
+    await run.result()
     (result,) = [event for event in await cheap.events(run) if event.type == "tool_result"]
     said = [each["output"] for each in result.result] if how != "spawn_self" else result.result
     assert said == (["A cat.", "Nothing."] if how != "spawn_self" else "A cat.")
@@ -227,7 +227,7 @@ async def test_the_first_agents_of_a_flow_get_the_files_of_the_input(place: Plac
     swarm = Swarm([left, right, last], flow="(left | right) >> last")
     await place.open(swarm)
     run = await place.runtime.start(swarm, ["Look.", CAT], executor=place.executor)
-    assert (await run.result(timeout_s=30)).output == "both"
+    assert (await run.result()).output == "both"
 
 
 async def test_files_stay_with_the_work_when_agents_hand_it_over(cheap: Place, script: Script) -> None:
@@ -238,7 +238,7 @@ async def test_files_stay_with_the_work_when_agents_hand_it_over(cheap: Place, s
     swarm = Swarm([first, second], mode="handoff")
     await cheap.open(swarm)
     run = await cheap.runtime.start(swarm, ["Look.", CAT], executor=cheap.executor)
-    assert (await run.result(timeout_s=30)).output == "A cat."
+    assert (await run.result()).output == "A cat."
 
 
 async def test_each_iteration_of_a_loop_gets_the_files_of_its_input(place: Place, script: Script) -> None:
@@ -250,7 +250,7 @@ async def test_each_iteration_of_a_loop_gets_the_files_of_its_input(place: Place
     loop = RalphLoop(Agent("seer", model=model), scorers={"score": score}, stop={"score_threshold": 0.5})
     await place.open(loop)
     run = await place.runtime.start(loop, ["Look.", CAT], executor=place.executor)
-    assert (await run.result(timeout_s=30)).output == "two"
+    assert (await run.result()).output == "two"
 
 
 async def test_only_agents_that_get_the_files_have_to_take_them(tmp_path: Path) -> None:
@@ -280,6 +280,6 @@ async def test_a_picture_that_left_the_prompt_is_given_back_as_a_file(cheap: Pla
     await cheap.open(agent)
     await cheap.log.artifacts.of("seen").put(PNG)
     run = await cheap.runtime.start(agent, "Look again.", run_id="seen", executor=cheap.executor)
-    assert (await run.result(timeout_s=30)).output == "A cat."
+    assert (await run.result()).output == "A cat."
     (result,) = [event for event in await cheap.events(run) if event.type == "tool_result"]
     assert [part["media_type"] for part in result.result] == ["image/png"]

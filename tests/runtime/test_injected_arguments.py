@@ -50,7 +50,7 @@ async def test_they_go_to_the_call_its_approval_and_its_result_and_only_the_othe
     async for event in run.stream():
         if isinstance(event, ApprovalRequested):
             await run.resolve(event.approval_id, "approved")
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     assert sorted(told, key=str) == [{"disk": "sda", "fast": False}, {"disk": "sdb", "fast": False}]
     written = {"motive": "voll 🐟", "_ref-2": 17}
     events = await place.events(run)

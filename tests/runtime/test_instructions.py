@@ -58,7 +58,7 @@ async def test_a_function_of_the_run_gives_its_instructions_once(place: Place, s
     run = await place.start(agent, "Tea?", user="Ada", metadata={"topic": "tea"})
     await entered.wait()
     await place.hand_over(run)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     told = "Call the user Ada. You are butler, about tea: Tea?"
     assert await system_of(run) == told
     assert asked == [run.run_id]
@@ -78,7 +78,7 @@ async def test_each_member_is_instructed_for_its_own_run(place: Place, script: S
     swarm = Swarm([first, second], "first >> second", name="team")
     await place.open(swarm)
     run = await place.start(swarm, "go", user="Ada")
-    assert (await run.result(timeout_s=30)).output == "two"
+    assert (await run.result()).output == "two"
     trace = await load_trace(place.log, run.run_id)
     texts = [
         event.instructions for event in trace.events if isinstance(event, Prepared) and event.instructions
@@ -96,5 +96,5 @@ async def test_a_function_that_fails_ends_the_run_and_is_named(place: Place, scr
     with pytest.raises(
         RunFailed, match=r"'butler': instructions: .*told failed: KeyError: 'nothing'"
     ) as failed:
-        await run.result(timeout_s=30)
+        await run.result()
     assert failed.value.error_type == "config_error"

@@ -53,11 +53,11 @@ async def test_a_redelivery_after_a_deploy_with_another_prompt_finds_its_run(
 ) -> None:
     agent = Agent("clerk", model=script(says("done")), instructions="Be brief.")
     run = await runtime.start(agent, "question", idempotency_key="k")
-    await run.result(timeout_s=30)
+    await run.result()
     deployed = Agent("clerk", model=script(says("other")), instructions="Be kind.", max_steps=3)
     again = await runtime.start(deployed, "question", idempotency_key="k")
     assert again.run_id == run.run_id
-    assert (await again.result(timeout_s=30)).output == "done"
+    assert (await again.result()).output == "done"
     with pytest.raises(RunConflict, match="with another input"):
         await runtime.start(deployed, "another", idempotency_key="k")
     with pytest.raises(RunConflict, match="with another agent"):
@@ -69,7 +69,7 @@ async def test_a_run_that_was_purged_does_not_start_again_under_its_key(
 ) -> None:
     agent = Agent("clerk", model=script(says("done")))
     run = await runtime.start(agent, "question", idempotency_key="k")
-    await run.result(timeout_s=30)
+    await run.result()
     await purge(log, run)
     with pytest.raises(RunPurged, match=run.run_id) as gone:
         await runtime.start(agent, "question", idempotency_key="k")
@@ -91,7 +91,7 @@ async def test_a_key_whose_submitter_died_before_the_run_was_stored_starts_it(
     with pytest.raises(KeyboardInterrupt):
         await runtime.start(agent, "question", idempotency_key="k")
     run = await runtime.start(agent, "question", idempotency_key="k")
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
 
 
 async def test_a_session_whose_last_run_was_purged_goes_on_and_names_what_is_missing(
@@ -99,12 +99,12 @@ async def test_a_session_whose_last_run_was_purged_goes_on_and_names_what_is_mis
 ) -> None:
     agent = Agent("clerk", model=script(says("done")))
     first = await runtime.start(agent, "one", session="s")
-    await first.result(timeout_s=30)
+    await first.result()
     second = await runtime.start(agent, "two", session="s")
-    await second.result(timeout_s=30)
+    await second.result()
     await purge(log, second)
     third = await runtime.start(agent, "three", session="s")
-    assert (await third.result(timeout_s=30)).output == "done"
+    assert (await third.result()).output == "done"
     history = await runtime.history("s")
     assert ([turn.run for turn in history.turns], history.purged) == (
         [first.run_id, third.run_id],
@@ -134,7 +134,7 @@ async def test_an_import_restores_keys_and_turns_of_finished_runs(script: Script
         runs = []
         for text in ("one", "two"):
             run = await here.start(agent, text, session="s", idempotency_key=text)
-            await run.result(timeout_s=30)
+            await run.result()
             runs.append(run.run_id)
         archive = read_archive(b"".join([line async for line in export(log, artifacts=True)]))
         for _ in range(2):
@@ -155,7 +155,7 @@ async def test_a_run_that_was_purged_and_imported_again_is_found_by_its_key_and_
     agent = Agent("clerk", model=script(says("done")))
     async with Runtime.open(log=log, registry=Registry()) as runtime:
         run = await runtime.start(agent, "one", session="s", idempotency_key="k")
-        await run.result(timeout_s=30)
+        await run.result()
         archive = read_archive(b"".join([line async for line in export(log, artifacts=True)]))
         await purge(log, run)
         assert (await runtime.history("s")).purged == (run.run_id,)

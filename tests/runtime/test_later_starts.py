@@ -24,7 +24,7 @@ async def test_a_run_starts_at_its_time_and_not_before(place: Place, script: Scr
     run = await place.start(agent, "go", at=at, idempotency_key="k")
     again = await place.start(agent, "go", at=at + timedelta(days=1), idempotency_key="k")
     assert (again.run_id, again.is_new) == (run.run_id, False)
-    await run.result(timeout_s=30)
+    await run.result()
     subject = await runtime.locate(run.run_id)
     commits = [decode(each.data) async for each in place.log.events.read(subject)]
     assert [event.type for event in commits[0].events] == ["submitted", "status", "parked"]
@@ -53,7 +53,7 @@ async def test_a_later_start_outlives_the_process_that_asked_for_it(script: Scri
     task = asyncio.create_task(worker.serve())
     clock.jump(86401)
     async with Runtime.open(log=log) as other:
-        assert (await other.get_run(run.run_id).result(timeout_s=30)).output == "done"
+        assert (await other.get_run(run.run_id).result()).output == "done"
     worker.stop()
     await task
 
@@ -62,7 +62,7 @@ async def test_a_time_that_has_come_starts_at_once(place: Place, script: Script)
     agent = Agent("late", model=script(says("done")))
     await place.open(agent)
     run = await place.start(agent, "go", at=datetime(2020, 1, 1, tzinfo=UTC))
-    await run.result(timeout_s=30)
+    await run.result()
     assert (await run.state()).submitted.start_at is None  # type: ignore[union-attr]
 
 

@@ -52,7 +52,7 @@ async def test_a_worker_that_has_no_time_to_release_a_run_leaves_it_to_others_at
         held.let_go.set()
         coming = Worker(Host(log=log, registry=registry, worker="coming"))
         serving = asyncio.create_task(coming.serve())
-        assert (await run.result(timeout_s=30)).output == "done"
+        assert (await run.result()).output == "done"
         coming.stop()
         await serving
 
@@ -81,7 +81,7 @@ async def test_a_worker_that_drains_says_so_and_counts_no_more_as_one_that_serve
         assert waits[later.run_id].sentence == "No worker serves agent `ops`."
         assert [queue.workers for queue in await operations.agents()] == [()]
         held.let_go.set()
-        assert (await run.result(timeout_s=30)).output == "done"
+        assert (await run.result()).output == "done"
         await left
         assert "leaving" not in {row.worker for row in await operations.workers()}
 

@@ -33,7 +33,7 @@ class Hall:
 
     async def until_came(self, count: int) -> None:
         """Wait until so many have come in all."""
-        async with asyncio.timeout(30), self._moved:
+        async with asyncio.timeout(120), self._moved:
             await self._moved.wait_for(lambda: self.came >= count)
 
     async def visit(self, kind: str) -> None:
@@ -66,7 +66,7 @@ def guest(script: Script, hall: Hall, name: str = "guest", **fields: Any) -> Age
 
 async def waits_for(limit: str, *runs: RunHandle[Any]) -> Any:
     """Return what one of the runs waits for, once that is a slot of this limit."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             for run in runs:
                 pending = await run.pending()
@@ -78,7 +78,7 @@ async def waits_for(limit: str, *runs: RunHandle[Any]) -> Any:
 async def until_free(place: Place, name: str) -> None:
     """Wait until a slot has no holder and nobody waits for it."""
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(120),
         following(place.log, slots_subject(name, place.log.events.shards), 0) as commits,
     ):
         async for _ in commits:
@@ -103,7 +103,7 @@ async def test_no_more_runs_of_a_namespace_are_driven_at_once_than_it_allows(
     assert pending.why.sentence.startswith("Waits for the limit `namespace`: place ")
     hall.open.set()
     for run in runs:
-        await run.result(timeout_s=30)
+        await run.result()
     assert hall.most["all"] <= 2
     await until_free(place, limit_name("namespace"))  # the last release follows the end
     await until_free(place, slots_name("other"))
@@ -125,7 +125,7 @@ async def test_lanes_of_a_name_share_a_limit_over_all_sessions_and_others_go_on(
     await hall.until_came(3)
     hall.open.set()
     for run in (*mail, *others):
-        await run.result(timeout_s=30)
+        await run.result()
     assert hall.most["red"] == 1
 
 
@@ -142,7 +142,7 @@ async def test_a_run_that_waits_for_the_namespace_keeps_no_slot_of_its_agent(
     await waits_for("namespace", second)
     await until_free(cheap, slots_name("narrow"))
     hall.open.set()
-    assert (await first.result(timeout_s=30)).output == (await second.result(timeout_s=30)).output == "went"
+    assert (await first.result()).output == (await second.result()).output == "went"
 
 
 async def test_runs_below_need_no_place_of_their_own(cheap: Place, script: Script) -> None:
@@ -155,7 +155,7 @@ async def test_runs_below_need_no_place_of_their_own(cheap: Place, script: Scrip
     cheap.limits = {"namespace": 1}
     await cheap.open(outer, inner)
     run = await cheap.start(outer)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
 
 
 class Counted:
@@ -190,7 +190,7 @@ async def test_no_more_calls_of_a_provider_are_under_way_at_once_than_it_allows(
     assert pending.why.sentence.startswith("Its model call waits for `provider:counted`, held by run ")
     hall.open.set()
     for run in runs:
-        assert (await run.result(timeout_s=30)).output == "answered"
+        assert (await run.result()).output == "answered"
     assert hall.most["all"] == 2
     for run in runs:
         assert replay(await load_trace(place.log, run.run_id)).agrees
@@ -206,5 +206,5 @@ async def test_a_model_call_whose_process_is_gone_does_not_keep_its_place(place:
     await place.cut_off(first)
     hall.open.set()
     second = await place.start(agent, "another")
-    assert (await first.result(timeout_s=60)).output == "answered"
-    assert (await second.result(timeout_s=60)).output == "answered"
+    assert (await first.result()).output == "answered"
+    assert (await second.result()).output == "answered"

@@ -54,7 +54,7 @@ async def test_a_server_added_to_a_live_run_gives_its_tools_to_the_next_step(
     await run.refresh_tools({"late": mcp_server}, by="ada")
     assert (await run.pending()).refresh is not None
     gate.opened.set()
-    assert (await run.result(timeout_s=30)).output == "found"
+    assert (await run.result()).output == "found"
     state = await run.state()
     assert "mcp__late__search" in state.tools
     assert list(state.mcp_servers) == ["late"]
@@ -68,7 +68,7 @@ async def test_a_server_that_cannot_be_reached_leaves_the_run_its_tools(place: P
     await gate.entered.wait()
     await run.refresh_tools({"late": {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}})
     gate.opened.set()
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     trace = await load_trace(place.log, run.run_id)
     (failed,) = [e for e in trace.events if isinstance(e, ToolsRefreshFailed)]
     assert failed.error_type == "tool_source_unavailable"
@@ -130,12 +130,12 @@ async def test_a_refresh_does_not_bring_a_removed_tool_back_to_the_run_its_fork_
     async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")
         await run.refresh_tools(remove=["pay"])
-        await run.result(timeout_s=30)
+        await run.result()
         trace = await load_trace(log, run.run_id)
         at = next(event.revision or 0 for event in trace.events if isinstance(event, ToolsRemoved))
         fork = await runtime.fork(run.run_id, at=at, tools="run")
         await fork.refresh_tools()
-        await fork.result(timeout_s=30)
+        await fork.result()
         assert sorted((await fork.state()).tools) == ["spawn_self", "wait"]
     (spawned,) = [event for event in trace.events if event.type == "child_started"]
     child = next(e for e in trace.events if isinstance(e, Submitted) and e.run_id == spawned.child_run)
@@ -158,7 +158,7 @@ async def test_a_tool_to_remove_is_one_that_the_run_has(log: Log, script: Script
             with pytest.raises(ConfigError, match=told):
                 await run.refresh_tools(remove=wrong)  # type: ignore[arg-type]
         gate.opened.set()
-        await run.result(timeout_s=30)
+        await run.result()
         with pytest.raises(RunFinished):
             await run.refresh_tools(remove=["wait"])
 
@@ -169,7 +169,7 @@ async def test_a_wrong_server_is_refused_at_once_and_a_finished_run_has_no_next_
     agent = Agent("helper", model=script(says("done")))
     async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "go")
-        await run.result(timeout_s=30)
+        await run.result()
         with pytest.raises(ConfigError, match="late"):
             await run.refresh_tools({"late": {"comand": "x"}})
         with pytest.raises(RunFinished):
@@ -201,7 +201,7 @@ async def test_a_reader_of_a_live_run_sees_what_it_waits_for(place: Place, scrip
     await run.resume()
     gate.opened.set()
     await run.resolve(approval.approval_id, "approved")
-    await run.result(timeout_s=30)
+    await run.result()
     ended = await run.pending()
     assert (ended.status, ended.calls, ended.approvals, ended.messages) == ("completed", (), (), ())
 
@@ -221,7 +221,7 @@ async def test_a_run_without_a_driver_says_what_it_waits_for(cheap: Place, scrip
     await alone.cancel()
     assert not (await alone.pending()).unclaimed
     gate.opened.set()
-    await third.result(timeout_s=30)
+    await third.result()
 
 
 async def test_usage_of_a_live_run_is_that_of_all_below_it_and_in_the_end_that_of_its_result(
@@ -238,7 +238,7 @@ async def test_usage_of_a_live_run_is_that_of_all_below_it_and_in_the_end_that_o
     await gate.entered.wait()
     assert (await run.status(), (await run.usage()).usage.total_tokens) == ("running", 10)
     gate.opened.set()
-    result = await run.result(timeout_s=30)
+    result = await run.result()
     used = await run.usage()
     assert (await run.status(), used.usage, used.cost_usd) == ("completed", result.usage, result.cost_usd)
     assert used.usage.total_tokens == 20

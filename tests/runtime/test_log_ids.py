@@ -60,7 +60,7 @@ async def test_a_users_own_log_lines_have_the_ids_of_the_call_that_wrote_them(
     with kept() as handler:
         await place.open(agent)
         run = await place.start(agent)
-        await run.result(timeout_s=30)
+        await run.result()
         logger.warning("outside")
     (child,) = [event.child_run for event in await place.events(run) if isinstance(event, ChildStarted)]
     assert handler.ids == {

@@ -84,7 +84,7 @@ async def test_a_clash_that_is_found_when_connecting_fails_the_preparation_and_n
     await cheap.open(agent)
     run = await cheap.start(agent)
     with pytest.raises(RunFailed) as failed:
-        await run.result(timeout_s=30)
+        await run.result()
     assert failed.value.error_type == "config_error"
     assert "injected_tool_args.query: the tool 'mcp__srv__search' has a parameter 'query'" in str(
         failed.value
@@ -101,7 +101,7 @@ async def test_a_tool_that_needs_an_approval_and_is_not_offered_fails_the_prepar
     with pytest.raises(
         RunFailed, match="hitl_tools names 'mcp__srv__serch', which agent 'finder' does not have"
     ):
-        await run.result(timeout_s=30)
+        await run.result()
 
 
 async def test_a_choice_of_a_tool_that_the_server_does_not_have_fails_the_preparation_by_its_name(
@@ -112,7 +112,7 @@ async def test_a_choice_of_a_tool_that_the_server_does_not_have_fails_the_prepar
     await cheap.open(agent)
     run = await cheap.start(agent)
     with pytest.raises(RunFailed, match=r"settings\.tool_choice names 'mcp__srv__serch', which agent"):
-        await run.result(timeout_s=30)
+        await run.result()
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -123,7 +123,7 @@ async def test_without_emit_mcp_progress_only_the_event_is_missing(
     agent = Agent("finder", model=script(*turns), mcp_servers=servers, emit_mcp_progress=told)
     await cheap.open(agent)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     events = await cheap.events(run)
     found = [(e.tool_name, e.progress, e.total) for e in events if isinstance(e, McpProgress)]
     assert found == ([("mcp__srv__burst", n, 3) for n in (1, 2, 3)] if told else [])
@@ -140,7 +140,7 @@ async def test_the_lock_of_a_server_is_shared_by_pure_tools_and_unsafe_is_what_n
     agent = Agent("finder", model=script(says("done")), mcp_servers=pure)
     await cheap.open(agent)
     run = await cheap.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     (prepared,) = [e for e in (await load_trace(cheap.log, run.run_id)).events if isinstance(e, Prepared)]
     facts = {spec.name: (spec.effect, spec.lock, spec.exclusive) for spec in prepared.tools}
     assert facts == {
@@ -185,7 +185,7 @@ async def paid(place: Place, agent: Agent[str]) -> ToolResult:
     """Return the result of its one call."""
     await place.open(agent)
     run = await place.start(agent)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     assert [name for name in (await run.state()).tools if name.startswith("mcp__")] == ["mcp__srv__pay"]
     (result,) = [event for event in await place.events(run) if isinstance(event, ToolResult)]
     return result
@@ -244,7 +244,7 @@ async def test_a_call_in_doubt_that_the_servers_probe_cannot_see_waits_for_peopl
             assert finding["code"] == "probe_failed"
             assert "nobody knows invoice not 7" in finding["observed"]
             await run.resolve(event.approval_id, "approved", outcome="succeeded", result="paid")
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     assert bank.payments == ["7"]
 
 
@@ -260,7 +260,7 @@ async def test_a_dead_workers_call_of_a_servers_tool_is_verified_by_the_worker_t
     await cheap.cut_off(run)
     if cheap.executor == "local":
         await cheap.runtime.drive(run.run_id)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     (result,) = [event for event in await cheap.events(run) if isinstance(event, ToolResult)]
     assert result.success
     assert result.result.startswith("The call was interrupted, but it has achieved its purpose.")
@@ -292,7 +292,7 @@ async def test_a_postcondition_that_does_not_fit_the_servers_tools_fails_the_pre
     await cheap.open(agent)
     run = await cheap.start(agent)
     with pytest.raises(RunFailed, match=told) as failed:
-        await run.result(timeout_s=30)
+        await run.result()
     assert failed.value.error_type == "config_error"
 
 
@@ -316,5 +316,5 @@ async def test_a_server_cannot_set_the_user_of_the_run_that_calls_it(
     )
     await cheap.open(agent)
     run = await cheap.start(agent, user="ada", metadata={"tenant": 7})
-    await run.result(timeout_s=30)
+    await run.result()
     assert seen == [("ada", {"tenant": 7})]

@@ -52,9 +52,9 @@ async def test_a_run_is_told_of_the_runs_before_it_and_runs_again_from_its_recor
     )
     await place.open(agent)
     first = await place.start(agent, "one", session="talk")
-    await first.result(timeout_s=30)
+    await first.result()
     second = await place.start(agent, "two", session="talk")
-    assert (await second.result(timeout_s=30)).output == "done"
+    assert (await second.result()).output == "done"
     told = [(message.role, message.content) for message in await second.history()]
     assert told[:6] == [
         ("system", "Be brief."),
@@ -81,7 +81,7 @@ async def test_a_session_carries_its_history_without_being_asked_to_and_looks_no
     await place.open(agent, knowledge=shelf)
     for text in ("one", "two"):
         run = await place.start(agent, text, session="talk")
-        await run.result(timeout_s=30)
+        await run.result()
     assert [message.content for message in await run.history()] == ["one", "done", "two", "done"]
     assert shelf.asked == []
 
@@ -93,7 +93,7 @@ async def test_an_agent_whose_memory_has_no_scope_is_told_nothing_of_its_session
     await place.open(agent)
     for text in ("one", "two"):
         run = await place.start(agent, text, session="talk")
-        await run.result(timeout_s=30)
+        await run.result()
     assert [message.content for message in await run.history()] == ["two", "done"]
 
 
@@ -102,10 +102,10 @@ async def test_messages_that_a_caller_hands_over_stand_in_for_the_history_of_the
 ) -> None:
     agent = Agent("helper", model=script(says("done")))
     await place.open(agent)
-    await (await place.start(agent, "one", session="talk")).result(timeout_s=30)
+    await (await place.start(agent, "one", session="talk")).result()
     given = [{"role": "user", "content": "Call me Ada."}]
     run = await place.start(agent, "two", session="talk", messages=given)
-    await run.result(timeout_s=30)
+    await run.result()
     assert [message.content for message in await run.history()] == ["Call me Ada.", "two", "done"]
 
 
@@ -126,7 +126,7 @@ async def test_memory_and_knowledge_can_be_had_apart(
     await place.open(agent, knowledge=shelf)
     for text in ("one", "two"):
         run = await place.start(agent, text, session="talk")
-        await run.result(timeout_s=30)
+        await run.result()
     assert shelf.asked == asked
     assert [message.content for message in await run.history() if message.role != "system"] == told
 
@@ -137,7 +137,7 @@ async def test_metadata_gives_a_run_another_memory(place: Place, script: Script)
     ada: dict[str, Any] = {"memory": {"scope": {"user_id": "ada"}}}
     for text in ("one", "two"):
         run = await place.start(agent, text, metadata=ada)
-        await run.result(timeout_s=30)
+        await run.result()
     assert [message.content for message in await run.history()] == ["one", "done", "two", "done"]
 
 
@@ -148,7 +148,7 @@ async def test_knowledge_that_fits_stands_in_the_system_prompt(place: Place, scr
     )
     await place.open(agent, knowledge=shelf)
     run = await place.start(agent, "Who is Otto?", session="talk")
-    await run.result(timeout_s=30)
+    await run.result()
     system = (await run.history())[0].content
     assert system == "Be brief.\n\n<knowledge>\n[notes]\nOtto is a fish.\n</knowledge>"
     assert shelf.asked == ["Who is Otto?"]
@@ -185,7 +185,7 @@ async def test_knowledge_is_looked_up_after_the_history_was_cut_and_before_the_p
     leaving = asyncio.create_task(place.hand_over(run))
     go.set()
     await leaving
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     types = [event.type for event in (await load_trace(place.log, run.run_id)).events]
     order = ["memory_hydrated", "prepared", "context", "knowledge_found", "plan_made", "step"]
     assert [kind for kind in dict.fromkeys(types) if kind in order] == order
@@ -203,7 +203,7 @@ async def test_a_shelf_that_cannot_be_read_fails_the_run_before_its_first_step(
     await place.open(agent, knowledge=Locked())
     run = await place.start(agent, session="talk")
     with pytest.raises(RunFailed, match="the shelf is locked: try again"):
-        await run.result(timeout_s=30)
+        await run.result()
     seen = [(e.type, getattr(e, "status", None)) async for e in run.stream(detailed=True)]
     assert seen == [("status", "starting"), ("error", None), ("status", "error")]
 
@@ -225,9 +225,9 @@ async def test_what_was_read_once_is_never_read_again(place: Place, script: Scri
         worker, task = place.workers[0]
         held.let_go.set()
         worker.stop()
-        await asyncio.wait({task}, timeout=30)
+        await asyncio.wait({task}, timeout=120)
     held.let_go.set()
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     assert len(shelf.asked) == 1
     trace = await load_trace(place.log, run.run_id)
     assert [event.type for event in trace.events].count("memory_hydrated") == 1

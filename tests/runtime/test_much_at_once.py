@@ -48,7 +48,7 @@ async def test_results_that_are_too_large_together_are_all_stored(cheap: Place, 
     agent = Agent("reader", model=script(reads(300), says("done")), tools=[read])
     await cheap.open(agent)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=60)).output == "done"
+    assert (await run.result()).output == "done"
     results = [e.result for e in await cheap.events(run) if isinstance(e, ToolResult)]
     assert results == [PAGE] * 300
     assert 300 * len(PAGE) > 9 * COMMIT_BYTES_MAX
@@ -61,7 +61,7 @@ async def test_what_a_planner_is_told_may_be_too_large_for_one_commit(cheap: Pla
     agent = Agent("reader", model=f"scripted:{file}", planning_enabled=True, tools=[read])
     await cheap.open(agent)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=60)).output == "done"
+    assert (await run.result()).output == "done"
     trace = await load_trace(cheap.log, run.run_id)
     assert [e.result for e in trace.events if isinstance(e, PlannerToolReturned)] == [PAGE] * 40
 
@@ -77,7 +77,7 @@ async def test_calls_beyond_what_a_step_holds_are_left_out_and_the_model_is_told
     agent = Agent("greedy", model=script(calls(*asked), says("done")), tools=[read])
     await cheap.open(agent)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=60)).output == "done"
+    assert (await run.result()).output == "done"
     events = await cheap.events(run)
     made = [e for e in events if isinstance(e, ToolCall)]
     (*results, beyond) = sorted(
@@ -110,7 +110,7 @@ async def test_names_and_ids_of_any_length_end_no_run(cheap: Place, script: Scri
     agent = Agent("wordy", model=script(calls(*asked), says("done")), tools=[read])
     await cheap.open(agent)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=60)).output == "done"
+    assert (await run.result()).output == "done"
     first, second = [e for e in await cheap.events(run) if isinstance(e, ToolCall)]
     assert (first.tool_call_id, len(first.tool_name)) == ("call-1-0", 256)
     assert (second.tool_call_id, second.tool_name) == ("c2", "read")

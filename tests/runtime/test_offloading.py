@@ -41,7 +41,7 @@ async def test_a_large_result_is_shown_in_part_and_can_be_read_on(place: Place, 
     )
     await place.open(agent)
     run = await place.start(agent)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     results = [e for e in await place.events(run) if e.type == "tool_result"]
     assert (results[0].result, results[0].metadata["offloaded_artifact_id"]) == (TEXT, ID)
     (told,) = [e for e in await place.events(run) if isinstance(e, Context)]
@@ -77,7 +77,7 @@ async def test_into_a_long_conversation_results_are_offloaded_sooner(place: Plac
     )
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     shown = [len(message.content) for message in await run.history() if message.role == "tool"]
     assert shown[:2] == [5000, 5000]
     assert shown[2] < 3500
@@ -115,7 +115,7 @@ async def test_an_agent_without_a_context_table_gets_the_tool_with_its_first_lar
     )
     await place.open(agent)
     run = await place.start(agent)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     results = {e.tool_call_id: e for e in await place.events(run) if e.type == "tool_result"}
     assert "offloaded_artifact_id" not in results["a"].metadata
     assert results["b"].metadata["offloaded_artifact_id"] == sha256_hex(large.encode())
@@ -148,7 +148,7 @@ async def test_a_result_of_a_few_characters_more_than_its_own_limit_is_shortened
     )
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     (shown,) = [message.content for message in await run.history() if message.role == "tool"]
     assert shown.startswith('["word","word",')
     assert "[701 of 1401 characters are left out here; retrieve_artifact(id=" in shown

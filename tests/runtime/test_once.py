@@ -54,7 +54,7 @@ async def test_a_call_with_a_known_key_gets_the_outcome_and_is_marked(place: Pla
     payer = Payer(script, [pay("a"), pay("b"), pay("c", "8")], [pay("d")])
     await place.open(payer.agent)
     first = await place.start(payer.agent)
-    await first.result(timeout_s=30)
+    await first.result()
     assert sorted(payer.paid) == ["7", "8"]
     found = await results(place, first)
     receipts = {name: found[name].result for name in "abd"}
@@ -74,13 +74,13 @@ async def test_a_call_with_a_known_key_gets_the_outcome_and_is_marked(place: Pla
     ]
     assert told[0] == told[1]
     second = await place.start(payer.agent)
-    await second.result(timeout_s=30)
+    await second.result()
     later = await results(place, second)
     assert {name: later[name].result for name in "ac"} == {name: found[name].result for name in "ac"}
     assert all(later[name].metadata["deduplicated"] for name in "abcd")
     assert sorted(payer.paid) == ["7", "8"]
     fork = await place.fork(first, at=2, tools="run")
-    await fork.result(timeout_s=30)
+    await fork.result()
     assert sorted(payer.paid) == ["7", "8"]
     assert replay(await load_trace(place.log, fork.run_id)).agrees
 
@@ -94,17 +94,17 @@ async def test_two_runs_at_once_act_once_and_the_twin_waits_parked_if_it_takes_l
     payer = Payer(script, [pay("a")], held=held)
     await place.open(payer.agent)
     first = await place.start(payer.agent)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await held.entered.wait()
     second = await place.start(payer.agent)
     journal = await second._journal()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await journal.follow_until(lambda state: state.parked is not None)
     (wait,) = (await second.pending()).waits
     assert (wait.tool_name, wait.kind, wait.name) == ("pay", "sleep", "once")
     held.let_go.set()
     for run in (first, second):
-        await run.result(timeout_s=30)
+        await run.result()
     assert payer.paid == ["7"]
     assert (await results(place, second))["a"].metadata["twin_of"] == f"{first.run_id}/a"
     assert replay(await load_trace(place.log, second.run_id)).agrees
@@ -120,7 +120,7 @@ async def test_a_key_with_other_arguments_fails_and_a_failure_is_an_outcome_too(
     payer = Payer(script, [pay("a", eur=13)], [pay("b", eur=13)], [pay("c", eur=14)])
     await place.open(payer.agent)
     run = await place.start(payer.agent)
-    await run.result(timeout_s=30)
+    await run.result()
     found = await results(place, run)
     assert payer.paid == ["7"]
     assert found["a"].error == found["b"].error == "the bank refused it"
@@ -137,16 +137,16 @@ async def test_a_key_of_a_call_that_never_started_is_taken_over(place: Place, sc
     first = await place.start(payer.agent)
     (approval,) = await asked(first)
     await first.resolve(approval, "rejected")
-    await first.result(timeout_s=30)
+    await first.result()
     second = await place.start(payer.agent)
     (approval,) = await asked(second)
     await second.resolve(approval, "approved", arguments={"invoice": "7", "eur": 41})
-    await second.result(timeout_s=30)
+    await second.result()
     assert payer.paid == ["7"]
     third = await place.start(payer.agent)
     (approval,) = await asked(third)
     await third.resolve(approval, "approved", arguments={"invoice": "7", "eur": 41})
-    await third.result(timeout_s=30)
+    await third.result()
     assert payer.paid == ["7"]
     assert (await results(place, third))["a"].metadata["deduplicated"]
 
@@ -158,11 +158,11 @@ async def test_a_twin_of_a_call_that_was_cancelled_on_its_way_is_told_that_nobod
     payer = Payer(script, [pay("a")], held=held)
     await place.open(payer.agent)
     first = await place.start(payer.agent)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await held.entered.wait()
     await first.cancel()
     second = await place.start(payer.agent)
-    await second.result(timeout_s=30)
+    await second.result()
     told = (await results(place, second))["a"]
     assert (
         f"not called: the call a of run {first.run_id}, which has the same key, was under way" in told.error
@@ -188,7 +188,7 @@ async def test_a_call_without_a_key_is_not_made(place: Place, script: Script, ke
     agent = Agent("a", model=script(calls(call("act")), says("done")), tools=[act])
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     told = (await results(place, run))["c1"]
     assert told.error.startswith("not called: ")
     assert why in told.error

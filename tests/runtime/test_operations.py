@@ -63,7 +63,7 @@ async def test_workers_lanes_slots_and_queues_are_told_as_they_are(place: Place,
     assert len(queue.workers) == len(place.workers)
     held.let_go.set()
     for run in (first, second, other):
-        await run.result(timeout_s=30)
+        await run.result()
     assert await operations.lanes() == []
 
 
@@ -93,7 +93,7 @@ async def test_costs_are_summed_and_unknown_prices_counted_apart(cheap: Place, s
     agents = [Agent(f"agent-{n}", model=model) for n, model in enumerate(models)]
     runtime = await cheap.open(*agents, prices=OnePrice(models[0].partition(":")[2]))
     for agent, user in ((agents[0], "ada"), (agents[0], "bo"), (agents[1], "ada")):
-        await (await cheap.start(agent, user=user, session=user)).result(timeout_s=30)
+        await (await cheap.start(agent, user=user, session=user)).result()
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     operations = runtime.operations
     by_agent = await operations.costs("agent")

@@ -45,7 +45,7 @@ async def test_a_validator_may_refuse_an_output_which_the_model_then_mends(
     run = await place.start(agent, user="ada")
     await entered.wait()
     await place.hand_over(run)
-    assert (await run.result(timeout_s=30)).output == [3]
+    assert (await run.result()).output == [3]
     assert seen == [[1, 2], [1], [3]]  # the verdict on [1] was stored before the hand-over
     assert await verdicts(place, run) == [
         ("short", "Give one number."),
@@ -80,7 +80,7 @@ async def test_a_run_whose_outputs_are_refused_too_often_fails(
     await cheap.open(agent)
     run = await cheap.start(agent)
     with pytest.raises(RunFailed, match="not b" if retries else "not a") as failed:
-        await run.result(timeout_s=30)
+        await run.result()
     assert failed.value.error_type == "output_invalid"
     trace = await load_trace(cheap.log, run.run_id)
     assert sum(isinstance(event, OutputRejected) for event in trace.events) == retries
@@ -96,7 +96,7 @@ async def test_a_validator_that_breaks_ends_the_run_and_is_named(cheap: Place, s
     await cheap.open(agent)
     run = await cheap.start(agent)
     with pytest.raises(RunFailed, match="the output validator 'broken' failed: KeyError: 'a'") as failed:
-        await run.result(timeout_s=30)
+        await run.result()
     assert failed.value.error_type == "output_validator_failed"
 
 
@@ -138,7 +138,7 @@ async def test_what_a_validator_does_oddly_ends_the_run_with_what_it_was(
     await cheap.open(agent)
     run = await cheap.start(agent)
     with pytest.raises(RunFailed, match=told) as failed:
-        await run.result(timeout_s=30)
+        await run.result()
     assert failed.value.error_type == "output_validator_failed"
 
 
@@ -151,14 +151,14 @@ async def test_a_validator_may_return_the_output_as_it_is(cheap: Place, script: 
 
     await cheap.open(agent)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=30)).output == [1, 2]
+    assert (await run.result()).output == [1, 2]
 
 
 async def test_an_answer_in_an_object_of_its_own_is_taken_out_of_it(cheap: Place, script: Script) -> None:
     agent = Agent("counter", model=script(says('{"response": [1, 2]}')), output_type=list[int] | int)
     await cheap.open(agent)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=30)).output == [1, 2]
+    assert (await run.result()).output == [1, 2]
     assert (await run.state()).output == "[1,2]"
 
 
@@ -171,7 +171,7 @@ async def test_an_answer_in_a_block_of_markdown_is_taken_out_of_it(
     agent = Agent("counter", model=script(says(answer)), output_type=list[int])
     await cheap.open(agent)
     run = await cheap.start(agent)
-    result = await run.result(timeout_s=30)
+    result = await run.result()
     assert (result.output, result.steps) == ([1, 2], 1)
 
 
@@ -184,7 +184,7 @@ async def test_an_answer_with_more_than_a_block_or_a_wrong_one_goes_back_to_the_
     agent = Agent("counter", model=script(says(answer), says("[3]")), output_type=list[int])
     await cheap.open(agent)
     run = await cheap.start(agent)
-    result = await run.result(timeout_s=30)
+    result = await run.result()
     assert (result.output, result.steps) == ([3], 2)
 
 

@@ -95,7 +95,7 @@ async def test_an_output_comes_back_as_its_type(
     agent = Agent("helper", model=script(says(text)), output_type=kind)
     await cheap.open(agent)
     run = await cheap.start(agent)
-    result = await run.result(timeout_s=30)
+    result = await run.result()
     assert (type(result.output), result.output) == (type(value), value)
     again = Agent.from_config(agent.to_config())
     assert again.config.output_schema == agent.config.output_schema
@@ -107,11 +107,11 @@ async def test_a_run_that_is_found_by_its_id_gives_the_output_of_its_agent(
     agent = Agent("helper", model=script(says('{"x": 7}')), output_type=Point)
     await cheap.open(agent)
     run = await cheap.start(agent)
-    assert (await cheap.runtime.get_run(run.run_id, agent).result(timeout_s=30)).output == Point(x=7)
-    assert (await cheap.runtime.get_run(run.run_id).result(timeout_s=30)).output == '{"x": 7}'
+    assert (await cheap.runtime.get_run(run.run_id, agent).result()).output == Point(x=7)
+    assert (await cheap.runtime.get_run(run.run_id).result()).output == '{"x": 7}'
     other = Agent("other", model=script(says("")), output_type=Point)
     with pytest.raises(ConfigError, match=f"run {run.run_id} belongs to agent 'helper', not to 'other'"):
-        await cheap.runtime.get_run(run.run_id, other).result(timeout_s=30)
+        await cheap.runtime.get_run(run.run_id, other).result()
 
 
 async def test_what_only_the_type_refuses_is_told_to_the_model(cheap: Place, script: Script) -> None:
@@ -119,7 +119,7 @@ async def test_what_only_the_type_refuses_is_told_to_the_model(cheap: Place, scr
     agent = Agent("helper", model=script(says(odd), says(even)), output_type=Strict)
     await cheap.open(agent)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=30)).output.odd == 3
+    assert (await run.result()).output.odd == 3
     (told,) = [m.content for m in await run.history() if "was refused" in m.content]
     assert "even" in told
 
@@ -142,13 +142,13 @@ async def test_what_does_not_fit_is_told_to_the_model_as_often_as_it_may_retry_a
     stubborn = Agent("stubborn", model=turns, output_type=Point)
     await cheap.open(agent, stubborn)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=30)).output == Point(7)
+    assert (await run.result()).output == Point(7)
     (message,) = [m.content for m in await run.history() if "required output schema" in m.content]
     assert message.startswith("The answer does not match the required output schema: ")
     assert told in message
     run = await cheap.start(stubborn)
     with pytest.raises(RunFailed) as failed:
-        await run.result(timeout_s=30)
+        await run.result()
     assert failed.value.error_type == "output_invalid"
     assert told in str(failed.value)
     events = await cheap.events(run)
@@ -193,7 +193,7 @@ async def test_rounds_that_repeat_end_the_run_when_the_last_of_them_has_run(
     await cheap.open(agent)
     run = await cheap.start(agent)
     with pytest.raises(RunFailed) as failed:
-        await run.result(timeout_s=30)
+        await run.result()
     assert (failed.value.error_type, failed.value.steps) == ("loop_detected", steps)
     events = await cheap.events(run)
     assert names(events)[-4:] == ["tool_result", "step(completed)", "error", "status(error)"]
@@ -208,7 +208,7 @@ async def test_without_a_threshold_a_run_may_repeat_itself_and_ends_by_its_steps
     await cheap.open(agent)
     run = await cheap.start(agent)
     with pytest.raises(RunFailed) as failed:
-        await run.result(timeout_s=30)
+        await run.result()
     assert (failed.value.error_type, failed.value.steps) == ("max_steps", 5)
 
 
@@ -217,7 +217,7 @@ async def test_if_every_tool_fails_the_run_goes_on(cheap: Place, script: Script)
     agent = Agent("helper", model=script(both, says("It is dark.")), tools=[look])
     await cheap.open(agent)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=30)).output == "It is dark."
+    assert (await run.result()).output == "It is dark."
     told = [m.content for m in await run.history() if m.role == "tool"]
     assert told == ["error: LookupError: nothing to see"] * 2
     assert isinstance((await cheap.events(run))[-1], Status)

@@ -76,7 +76,7 @@ async def test_a_run_is_driven_by_what_its_submission_changes_of_its_agent() -> 
     sim = Keen()
     async with Runtime.open("memory://", registry=Registry(agents=[KEEN], providers={"sim": sim})) as rt:
         run = await rt.start(KEEN, "What is it?", run_id="one", **OPTIONS)
-        assert (await run.result(timeout_s=30)).output == "seen"
+        assert (await run.result()).output == "seen"
         first, second = sim.requests
         assert (first.model, first.messages[0].content) == ("large", "Be brief.\n\nIn French.")
         assert [spec.name for spec in first.tools] == ["look"]
@@ -95,7 +95,7 @@ async def test_the_suffix_follows_the_instructions_that_a_function_gives() -> No
     sim = Keen()
     agent = Agent("made", model="sim:small", instructions=lambda _: "From a function.", tools=[look])
     async with Runtime.open("memory://", registry=Registry(agents=[agent], providers={"sim": sim})) as rt:
-        await rt.run(agent, "What is it?", instructions_suffix="In French.", timeout_s=30)
+        await rt.run(agent, "What is it?", instructions_suffix="In French.")
     assert sim.requests[0].messages[0].content == "From a function.\n\nIn French."
 
 
@@ -146,7 +146,7 @@ async def test_a_swarm_hands_the_options_of_a_run_down_to_its_agents(cheap: Plac
     options["settings"] = {"reasoning": "high", "tool_choice": "look"}
     await cheap.open(whole, providers={"sim": sim})
     run = await cheap.runtime.start(whole, "What is it?", executor=cheap.executor, **options)
-    await run.result(timeout_s=30)
+    await run.result()
     trace = await load_trace(cheap.log, run.run_id)
     asked = [(request.model, request.messages[0].content) for request in sim.requests]
     assert asked[0] == ("large", "Be brief.\n\nIn French.")

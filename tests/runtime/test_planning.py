@@ -55,7 +55,7 @@ async def test_a_plan_is_made_with_tools_and_only_the_plan_is_seen(
     )
     await place.open(agent)
     run = await place.start(agent)
-    result = await run.result(timeout_s=30)
+    result = await run.result()
     assert (result.output, result.steps, result.usage.total_tokens) == ("done", 2, 110)
     assert names(await place.events(run)) == [
         "status(starting)",
@@ -99,7 +99,7 @@ async def test_a_planner_is_shown_large_results_in_part_and_can_read_on(
     )
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     trace = await load_trace(place.log, run.run_id)
     answers = {e.tool_call_id: e for e in trace.events if e.type == "planner_tool_returned"}
     assert (answers["a"].result, answers["a"].offloaded_artifact_id) == (text, artifact)
@@ -120,7 +120,7 @@ async def test_an_empty_plan_changes_nothing(place: Place, script: Script, tmp_p
     )
     await place.open(agent)
     run = await place.start(agent)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     assert [message.role for message in await run.history()] == ["user", "assistant"]
 
 
@@ -137,7 +137,7 @@ async def test_a_planner_that_fails_ends_the_run_before_its_first_step(
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed) as failure:
-        await run.result(timeout_s=30)
+        await run.result()
     assert failure.value.error_type == "planner_failed"
     assert names(await place.events(run)) == ["status(starting)", "error", "status(error)"]
 
@@ -165,14 +165,14 @@ async def test_a_planner_whose_request_does_not_fit_has_the_history_compacted_on
     ]
     run = await place.start(agent, messages=history)
     if times == 1:
-        assert (await run.result(timeout_s=30)).output == "done"
+        assert (await run.result()).output == "done"
         told = [message.content for message in await run.history()]
         assert told[1:] == ["question 0", "question 1", "question 2", "question", "done"]
         again = await rerun(await load_trace(place.log, run.run_id))
         assert names(again.events)[-1] == "status(completed)"
     else:
         with pytest.raises(RunFailed, match="the planner failed: context_overflow") as failure:
-            await run.result(timeout_s=30)
+            await run.result()
         assert failure.value.error_type == "planner_failed"
     (cut,) = [event for event in await place.events(run) if isinstance(event, Context)]
     assert (cut.action, cut.before_count, cut.after_count) == ("compact", 7, 4)
@@ -190,7 +190,7 @@ async def test_a_planned_run_runs_again_from_its_recording(
     )
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     recorded = await load_trace(place.log, run.run_id)
     again = await rerun(recorded)
     planned = [e for e in again.events if e.type in {"planner_tool_returned", "plan_made"}]

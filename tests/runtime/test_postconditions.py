@@ -105,7 +105,7 @@ async def test_a_call_whose_postcondition_holds_has_succeeded_with_the_report(
     agent = payer(script, bank.tool())
     await place.open(agent)
     run = await place.start(agent)
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result()).output == "done"
     result = await result_of(place, run)
     assert (result.success, result.result) == (True, "paid 7")
     assert result.metadata["postcondition"] == [
@@ -128,7 +128,7 @@ async def test_a_call_whose_postcondition_fails_has_failed_and_says_how(place: P
     agent = payer(script, bank.tool(becomes="refused"))
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=10)
+    await run.result()
     result = await result_of(place, run)
     assert (result.success, result.metadata["status"], result.result) == (False, "error", "paid 7")
     assert result.error == (
@@ -155,7 +155,7 @@ async def test_an_idempotent_call_is_tried_again_when_its_postcondition_fails(
     agent = payer(script, pay, retry={"base_s": 0.001})
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=10)
+    await run.result()
     result = await result_of(place, run)
     assert (result.result, result.metadata["attempt"]) == ("at last", 2)
     trace = await load_trace(place.log, run.run_id)
@@ -186,7 +186,7 @@ async def test_without_evidence_people_are_asked_and_what_they_say_counts(
     assert {finding["code"] for finding in request.postcondition} == {"probe_failed"}
     assert "ConnectionError: the bank is closed" in request.reason
     await run.resolve(request.approval_id, **answer)
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result()).output == "done"
     result = await result_of(place, run)
     assert (result.success, result.result, result.error) == expected
     assert "postcondition" not in result.metadata  # nobody verified it: somebody said so
@@ -204,7 +204,7 @@ async def test_a_repeated_unverified_call_is_verified_again(place: Place, script
     request = await asked(place, run)
     bank.closed = False
     await run.resolve(request.approval_id, "approved", outcome="retry")
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result()).output == "done"
     result = await result_of(place, run)
     assert (result.result, result.metadata["attempt"]) == ("paid 7", 2)
     assert statuses(result.metadata["postcondition"]) == ["passed", "passed"]
@@ -231,7 +231,7 @@ async def test_siblings_of_an_unverified_call_go_on(place: Place, script: Script
             assert event.result == "counted coins"
             break
     await run.resolve(request.approval_id, "approved", outcome="succeeded")
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result()).output == "done"
     requests = [event for event in await place.events(run) if isinstance(event, ApprovalRequested)]
     assert [each.tool_name for each in requests] == ["pay"]
 
@@ -246,7 +246,7 @@ async def test_a_probe_that_takes_longer_than_the_call_may_leaves_it_unverified(
     run, request = await unseen_by(never, cheap, script, timeout_s=0.05)
     assert request.postcondition[0]["observed"] == "timed out after 0.05 s"
     await run.resolve(request.approval_id, "approved", outcome="succeeded")
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result()).output == "done"
 
 
 async def test_a_calls_own_result_and_what_it_observed_are_its_evidence(cheap: Place, script: Script) -> None:
@@ -269,7 +269,7 @@ async def test_a_calls_own_result_and_what_it_observed_are_its_evidence(cheap: P
     agent = Agent("payer", model=model, tools=[make, show])
     await cheap.open(agent)
     run = await cheap.start(agent)
-    await run.result(timeout_s=10)
+    await run.result()
     results = [event for event in await cheap.events(run) if isinstance(event, ToolResult)]
     assert [result.success for result in results] == [True, True]
     (page,) = [each for each in results if each.tool_name == "show"]
@@ -304,7 +304,7 @@ async def test_files_are_looked_at_in_the_workspace_and_nowhere_else(
     run = await cheap.start(agent)
     request = await asked(cheap, run)
     await run.resolve(request.approval_id, "rejected")
-    await run.result(timeout_s=10)
+    await run.result()
     reports = [
         [(finding["status"], finding.get("code")) for finding in event.metadata.get("postcondition", ())]
         for event in await cheap.events(run)
@@ -330,7 +330,7 @@ async def test_a_built_in_tool_can_have_a_postcondition(cheap: Place, script: Sc
     agent = Agent("operator", model=script(*turns, says("done")), tools=[shell])
     await cheap.open(agent)
     run = await cheap.start(agent)
-    await run.result(timeout_s=20)
+    await run.result()
     results = [event for event in await cheap.events(run) if isinstance(event, ToolResult)]
     assert [result.success for result in results] == [True, False]
     assert results[1].result["exit_code"] == 1
@@ -361,7 +361,7 @@ async def test_a_lost_call_whose_postcondition_holds_is_done_and_not_run_again(
 ) -> None:
     bank = Bank()
     run = await lost(place, script, bank)
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result()).output == "done"
     result = await result_of(place, run)
     assert result.success
     assert result.result.startswith("The call was interrupted, but it has achieved its purpose.")
@@ -377,7 +377,7 @@ async def test_a_lost_call_whose_postcondition_holds_is_done_and_not_run_again(
 async def test_a_lost_call_whose_postcondition_fails_has_failed(place: Place, script: Script) -> None:
     bank = Bank()
     run = await lost(place, script, bank, becomes="refused")
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result()).output == "done"
     result = await result_of(place, run)
     assert (result.success, result.result) == (False, None)
     assert "not_equal" in (result.error or "")
@@ -397,7 +397,7 @@ async def test_a_lost_call_that_cannot_be_verified_waits_for_an_operator(
     bank.gate.set()
     await run.resolve(request.approval_id, "approved", outcome="retry")
     await go_on(place, run)
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result()).output == "done"
     result = await result_of(place, run)
     assert (result.result, bank.paid) == ("paid 7", 2)
 
@@ -425,7 +425,7 @@ async def test_a_lost_call_without_a_probe_waits_for_people_with_a_report_of_wha
     ]
     await run.resolve(request.approval_id, "approved", outcome="succeeded", result="ok")
     await go_on(cheap, run)
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result()).output == "done"
 
 
 async def test_of_several_lost_calls_each_is_settled_by_what_is_seen_of_it(
@@ -456,7 +456,7 @@ async def test_of_several_lost_calls_each_is_settled_by_what_is_seen_of_it(
             break
     await run.resolve(request.approval_id, "approved", outcome="failed", note="no")
     await go_on(cheap, run)
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result()).output == "done"
     assert bank.paid == 1
 
 
@@ -482,7 +482,7 @@ async def test_a_planner_reads_that_a_call_cannot_be_verified(
     )
     await cheap.open(agent)
     run = await cheap.start(agent)
-    assert (await run.result(timeout_s=10)).output == "done"
+    assert (await run.result()).output == "done"
     trace = await load_trace(cheap.log, run.run_id)
     (answer,) = [event for event in trace.events if event.type == "planner_tool_returned"]
     assert answer.error == (
@@ -535,11 +535,11 @@ async def test_a_fork_takes_a_verified_result_and_nobody_looks_again(cheap: Plac
     agent = payer(script, bank.tool())
     await cheap.open(agent)
     run = await cheap.start(agent)
-    await run.result(timeout_s=10)
+    await run.result()
     trace = await load_trace(cheap.log, run.run_id)
     before = next(event.revision for event in trace.events if event.type == "tool_call")
     fork = await cheap.fork(run, at=before, tools="replay")
-    assert (await fork.result(timeout_s=10)).output == "done"
+    assert (await fork.result()).output == "done"
     result = await result_of(cheap, fork)
     assert (result.result, result.metadata["deduplicated"]) == ("paid 7", True)
     assert (bank.paid, bank.looked) == (1, 1)
@@ -563,7 +563,7 @@ async def test_secrets_stay_out_of_reports_and_evidence(
     agent = Agent("payer", model=model, tools=[pay])
     await cheap.open(agent, secrets={"PIN": EnvironmentSecret(variable="BANK_PIN", tools=("pay",))})
     run = await cheap.start(agent)
-    await run.result(timeout_s=10)
+    await run.result()
     result = await result_of(cheap, run)
     (finding,) = result.metadata["postcondition"]
     assert (finding["assertion"]["text_contains"]["text"], finding["observed"]) == (

@@ -116,7 +116,7 @@ async def requests(executor: str, script: str, drawn: dict[str, Any]) -> tuple[l
                 metadata=metadata,
                 executor=executor,
             )
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 async for _ in run.stream():
                     pass
         if serving is not None:
@@ -184,7 +184,7 @@ async def test_the_preparation_holds_after_a_takeover_and_the_configuration_is_s
         (approval,) = before.pending_approvals
         await again.resolve(approval.request.approval_id, "approved")
         await runtime.drive(run.run_id)
-        await again.result(timeout_s=30)
+        await again.result()
         after = await again.state()
         trace = await load_trace(log, run.run_id)
     assert after.tools == before.tools

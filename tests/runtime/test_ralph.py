@@ -54,7 +54,7 @@ async def test_a_loop_feeds_scores_back_until_they_are_good_enough(place: Place,
     loop = RalphLoop(writer, scorers={"quality": quality, "brevity": brevity}, stop=Stop(score_threshold=0.8))
     await place.open(loop)
     run = await place.start(loop, "write")
-    assert (await run.result(timeout_s=30)).output == "better 0.75"
+    assert (await run.result()).output == "better 0.75"
     events = await place.events(run)
     assert ralph_events(events) == [
         (1, "started", {}),
@@ -84,7 +84,7 @@ async def test_a_reflection_is_asked_once_and_becomes_the_feedback(place: Place,
     loop = RalphLoop(writer, scorers={"quality": quality}, reflect=reflect, stop=Stop(max_iterations=2))
     await place.open(loop)
     run = await place.start(loop, "write")
-    assert (await run.result(timeout_s=30)).output == "two 2"
+    assert (await run.result()).output == "two 2"
     assert asked == [Reflection(input="write", iteration=1, output="one 1", scores={"quality": 1.0})]
     assert ralph_events(await place.events(run))[-1] == ("max_iterations", 2, {"quality": 2.0})
 
@@ -95,7 +95,7 @@ async def test_a_failed_iteration_counts_and_the_loop_goes_on(place: Place, scri
     loop = RalphLoop(writer, scorers={"quality": quality}, stop=Stop(max_iterations=2))
     await place.open(loop)
     run = await place.start(loop, "write")
-    assert (await run.result(timeout_s=30)).output == "saved 1"
+    assert (await run.result()).output == "saved 1"
     assert ralph_events(await place.events(run)) == [
         (1, "started", {}),
         (1, "failed", {}),
@@ -121,7 +121,7 @@ async def test_a_failed_iteration_has_its_error_for_output_and_the_final_scores_
     )
     await place.open(loop)
     run = await place.start(loop, "write")
-    assert (await run.result(timeout_s=30)).output == "one 1"
+    assert (await run.result()).output == "one 1"
     (_, failed) = told
     assert "auth error" in failed.error
     assert failed == Reflection(input="write", iteration=2, output=failed.error, error=failed.error)
@@ -134,7 +134,7 @@ async def test_a_loop_that_never_completes_an_iteration_fails(place: Place, scri
     await place.open(loop)
     run = await place.start(loop, "write")
     with pytest.raises(RunFailed, match="no iteration completed") as failed:
-        await run.result(timeout_s=30)
+        await run.result()
     assert failed.value.error_type == "ralph_failed"
     assert ralph_events(await place.events(run))[-1] == ("max_consecutive_failures", 2, {})
 
@@ -145,7 +145,7 @@ async def test_a_scorer_that_fails_is_a_system_error_that_names_it(place: Place,
     await place.open(loop)
     run = await place.start(loop, "write")
     with pytest.raises(RunFailed, match="scorer quality: ValueError"):
-        await run.result(timeout_s=30)
+        await run.result()
     assert ralph_events(await place.events(run))[-2:] == [(1, "failed", {}), ("system_error", 1, {})]
 
 
@@ -180,7 +180,7 @@ async def test_what_is_not_a_finite_number_is_not_a_score(cheap: Place, script: 
     await cheap.open(loop)
     run = await cheap.start(loop, "write")
     with pytest.raises(RunFailed, match=r"scorer 'quality' of loop 'loop' returned .+, not a finite number"):
-        await run.result(timeout_s=30)
+        await run.result()
 
 
 async def test_a_score_may_be_any_real_number_or_a_truth_value(cheap: Place, script: Script) -> None:
@@ -188,7 +188,7 @@ async def test_a_score_may_be_any_real_number_or_a_truth_value(cheap: Place, scr
     loop = RalphLoop(Agent("writer", model=script(says("text"))), scorers, Stop(max_iterations=1))
     await cheap.open(loop)
     run = await cheap.start(loop, "write")
-    await run.result(timeout_s=30)
+    await run.result()
     assert ralph_events(await cheap.events(run))[-1] == (
         "max_iterations",
         1,
@@ -212,7 +212,7 @@ async def test_an_iteration_that_a_person_cancels_ends_the_loop(place: Place, sc
     await entered.wait()
     second = (await run.state()).nodes[1]
     assert await place.runtime.get_run(second.child_run).cancel() == "cancelled"
-    assert (await run.result(timeout_s=30)).output == "one"
+    assert (await run.result()).output == "one"
     assert ralph_events(await place.events(run))[-1] == ("user_interrupted", 2, {})
 
 
@@ -247,7 +247,7 @@ async def test_a_takeover_repeats_no_finished_iteration_and_no_stored_score(
         entered.clear()
         await entered.wait()
     await place.hand_over(run)
-    assert (await run.result(timeout_s=30)).output == "two"
+    assert (await run.result()).output == "two"
     assert (ran, scored) == (["first", "second", "second"], [1, 2])
 
 
@@ -257,7 +257,7 @@ async def test_a_loop_in_a_loop_shows_all_levels(place: Place, script: Script) -
     outer = RalphLoop(inner, name="outer", stop=Stop(max_iterations=2))
     await place.open(outer)
     run = await place.start(outer, "write")
-    assert (await run.result(timeout_s=30)).output == "text"
+    assert (await run.result()).output == "text"
     paths = [e.agent_path for e in await place.events(run) if isinstance(e, RalphStop)]
     assert paths == ["outer/inner", "outer/inner", "outer"]
 

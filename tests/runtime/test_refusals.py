@@ -164,7 +164,7 @@ async def test_details_of_an_executor_that_has_none_are_refused_before_anything_
     log = MemoryLog()
     async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")
-        await run.result(timeout_s=30)
+        await run.result()
     executors = {"local": Lacking("detailed_events")}
     async with Runtime.open(log=log, registry=Registry(agents=[agent]), executors=executors) as runtime:
         with pytest.raises(UnsupportedByExecutor, match="detailed_events"):
@@ -192,7 +192,7 @@ async def test_a_missing_key_is_a_failed_preparation(place: Place, monkeypatch: 
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed, match="OPENAI_API_KEY") as failure:
-        await run.result(timeout_s=30)
+        await run.result()
     assert failure.value.steps == 0
     assert [e.type for e in await place.events(run)] == ["status", "error", "status"]
 
@@ -203,7 +203,7 @@ async def test_a_malformed_script_is_a_failed_preparation(place: Place, tmp_path
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed, match=r"bad\.json.*txt") as failure:
-        await run.result(timeout_s=30)
+        await run.result()
     assert failure.value.steps == 0
 
 
@@ -229,7 +229,7 @@ async def test_agents_that_are_tools_of_each_other_can_be_started(place: Place, 
         "helper", model=script(calls(call("asked", input="x")), says("done")), tools=[asked.as_tool()]
     )
     await place.open(agent, tools=[agent.as_tool()])
-    assert (await (await place.start(agent)).result(timeout_s=30)).output == "done"
+    assert (await (await place.start(agent)).result()).output == "done"
 
 
 async def test_an_unknown_tool_name_is_refused(place: Place, script: Script) -> None:
@@ -251,12 +251,12 @@ async def test_a_worker_without_the_tool_leaves_the_run_to_one_that_has_it(
         runtime = await place.open(bare, workers=2)
         run = await runtime.start(full, "question", executor="durable")
         journal = await run._journal()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await journal.follow_until(lambda state: bool(state.left))
         assert "there is no tool 'search'" in (await run.pending()).left[0]
         place.registry = Registry(agents=[full])
         await place.add_worker("worker-2")
-        assert (await run.result(timeout_s=30)).output == "done"
+        assert (await run.result()).output == "done"
 
 
 async def test_input_over_the_limit_is_refused_with_its_size(place: Place, script: Script) -> None:
@@ -276,7 +276,7 @@ async def test_a_result_over_the_limit_is_stored_beside_the_log(place: Place, sc
     agent = Agent("helper", model=script(calls(call("big")), says("done")), tools=[big])
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     result = next(e for e in await place.events(run) if e.type == "tool_result")
     assert result.result == "y" * 2_000_000
     assert max(len(s.data) for s in (await _stored(place, run.run_id))) < 100_000
@@ -303,7 +303,7 @@ async def test_whatever_a_model_says_over_the_limit_is_stored_beside_the_log(
     async for event in run.stream():
         if event.type == "approval_requested":
             await run.resolve(event.approval_id, "approved")
-    result = await run.result(timeout_s=30)
+    result = await run.result()
     assert (result.output, result.steps) == ("z" * 1_200_000, 2)
     events = await place.events(run)
     told = [e.arguments["text"] for e in events if e.type == "tool_call"]
@@ -320,7 +320,7 @@ async def test_an_input_that_leaves_no_room_for_the_tools_is_taken(place: Place,
     agent = Agent("helper", model=script(says("read")), tools=tools)
     await place.open(agent)
     run = await place.start(agent, "q" * 850_000)
-    assert (await run.result(timeout_s=30)).output == "read"
+    assert (await run.result()).output == "read"
     assert len((await run.state()).tools) == 60
 
 
@@ -342,7 +342,7 @@ async def test_an_input_that_leaves_no_room_for_the_tools_of_a_child_is_taken_an
     )
     await place.open(agent, inner)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     results = {e.tool_call_id: e for e in await place.events(run) if e.type == "tool_result"}
     assert results["a"].result == "read"
     assert "more than the 905,216" in results["b"].error
@@ -365,7 +365,7 @@ async def test_messages_that_are_too_large_together_reach_the_model_with_one_ste
     for letter in "ab":
         await run.inject(letter * 600_000)
     await place.add_worker("late")
-    assert (await run.result(timeout_s=30)).output == "first"
+    assert (await run.result()).output == "first"
     contents = [message.content for message in await run.history()]
     assert contents == ["question", "a" * 600_000, "b" * 600_000, "first"]
 
@@ -442,7 +442,7 @@ async def test_an_approval_is_answered_once_and_only_if_it_exists(place: Place, 
     await run.resolve(approval_id, "rejected")
     with pytest.raises(ApprovalError, match="rejected by ann"):
         await run.resolve(approval_id, "approved")
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
 
 
 class Plain:
@@ -511,7 +511,7 @@ async def test_a_feature_that_a_provider_lacks_is_refused_by_name_and_only_if_it
                 await place.start(runnable)
         assert told in str([problem.message for problem in place.registry.problems(refused)])
     assert await runtime.list_runs() == []
-    assert (await (await place.start(modest)).result(timeout_s=30)).output == "hello"
+    assert (await (await place.start(modest)).result()).output == "hello"
 
 
 async def test_a_setting_that_a_provider_does_not_know_is_left_out_where_the_agent_says_so() -> None:
@@ -527,7 +527,7 @@ async def test_a_setting_that_a_provider_does_not_know_is_left_out_where_the_age
     agent = Agent("lenient", model="plain:a", settings=settings)
     registry = Registry(agents=[agent], providers={"plain": Asked()})
     async with Runtime.open("memory://", registry=registry) as rt:
-        await rt.run(agent, "Hello", timeout_s=30)
+        await rt.run(agent, "Hello")
     assert [request.settings.given() for request in requests] == [
         {"temperature": 0.5, "timeout_s": 9.0, "strict": False}
     ]

@@ -42,7 +42,7 @@ def lagging(log: MemoryLog) -> FaultyLog:
 
 async def caught_up(log: FaultyLog, clock: NotedClock) -> None:
     """Let the replica catch up once the writer has begun to wait for it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not clock.slept:  # noqa: ASYNC110 - the clock is what notices it
             await asyncio.sleep(0)
     await log.release()

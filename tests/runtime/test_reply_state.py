@@ -63,11 +63,11 @@ async def test_a_fork_gives_thoughts_back_to_the_family_of_the_model_alone(
     registry = Registry(agents=[agent], providers={"sim": sim, "elsewhere": other})
     async with Runtime.open("memory://", registry=registry) as rt:
         run = await rt.start(agent, "Look!")
-        await run.result(timeout_s=30)
+        await run.result()
         ends = [e.revision async for e in run.stream(detailed=True) if e.type == "step"]
         before = len(sim.requests)
         fork = await rt.fork(run.run_id, at=ends[1], tools="run", model=model)
-        assert (await fork.result(timeout_s=30)).output == "done"
+        assert (await fork.result()).output == "done"
     asked = [*sim.requests[before:], *other.requests]
     assert [request.round for request in asked] == [2, 3]
     own = sim.items(1), sim.items(2)
@@ -90,7 +90,7 @@ async def test_thoughts_too_large_for_the_log_are_artifacts_and_come_back_whole_
         async for event in again.stream():
             if event.type == "approval_requested" and event.step == 2:
                 await again.resolve(event.approval_id, "approved")
-        assert (await again.result(timeout_s=30)).output == "done"
+        assert (await again.result()).output == "done"
     assert given_back(large.requests[-1]) == [large.items(1), large.items(2)]
 
 
@@ -108,7 +108,7 @@ async def test_a_megabyte_of_thoughts_goes_back_whole_to_the_worker_that_takes_t
                 if event.step == 1:
                     await place.hand_over(run)
                 await run.resolve(event.approval_id, "approved")
-        assert (await run.result(timeout_s=30)).output == "done"
+        assert (await run.result()).output == "done"
         await place.check_rules()
         assert given_back(large.requests[-1]) == [large.items(1), large.items(2)]
         stored = [e.reply_state async for e in run.stream(detailed=True) if e.type == "reply_state"]
@@ -127,10 +127,10 @@ async def test_a_session_keeps_thoughts_and_a_compaction_drops_them_with_their_m
     async with Runtime.open(
         "memory://", registry=Registry(agents=[agent, cut], providers={"sim": sim})
     ) as rt:
-        await rt.run(agent, "Look!", session="talk", timeout_s=30)
-        await rt.run(agent, "Again!", session="talk", timeout_s=30)
+        await rt.run(agent, "Look!", session="talk")
+        await rt.run(agent, "Again!", session="talk")
         assert given_back(sim.requests[3]) == [sim.items(1), sim.items(2), sim.items(3)]
-        await rt.run(cut, "Look!", timeout_s=30)
+        await rt.run(cut, "Look!")
     assert given_back(sim.requests[-1]) == [sim.items(2)]
 
 

@@ -49,7 +49,7 @@ async def test_a_fallback_answers_and_nobody_sees_a_difference(place: Place, scr
     agent = Agent("helper", model=first, fallback_models=[spare], tools=[search], retry=FAST)
     await place.open(agent)
     run = await place.start(agent)
-    result = await run.result(timeout_s=30)
+    result = await run.result()
     assert (result.output, result.steps) == ("first", 2)
     assert await asked(place, run) == [first, first, spare, first]
     seen = await place.events(run)
@@ -75,7 +75,7 @@ async def test_a_run_with_a_fallback_runs_again_from_its_recording(place: Place,
     agent = Agent("helper", model=first, fallback_models=[spare], retry=FAST)
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     recorded = await load_trace(place.log, run.run_id)
     again = await rerun(recorded)
     digests = [[e.digest for e in each.events if e.type == "model_requested"] for each in (recorded, again)]
@@ -93,7 +93,7 @@ async def test_a_run_may_pause_when_no_model_is_left(place: Place, script: Scrip
             break
     assert (await run.state()).status == "paused"
     await run.resume()
-    assert (await run.result(timeout_s=30)).output == "at last"
+    assert (await run.result()).output == "at last"
     assert names(await place.events(run))[1:] == [
         "step(started)",
         "status(paused)",
@@ -111,7 +111,7 @@ async def test_with_its_quota_used_up_a_run_does_not_try_again(place: Place, scr
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed) as failure:
-        await run.result(timeout_s=30)
+        await run.result()
     assert failure.value.error_type == "transient"
     assert len(await asked(place, run)) == 4
 
@@ -135,7 +135,7 @@ async def test_a_step_that_takes_too_long_ends_the_run(place: Place, script: Scr
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed, match="step 1 took longer than step_timeout_s allows") as failure:
-        await run.result(timeout_s=30)
+        await run.result()
     assert failure.value.error_type == "timeout"
     assert names(await place.events(run)) == ["status(starting)", "step(started)", "error", "status(error)"]
 
@@ -160,9 +160,9 @@ async def test_the_tools_of_a_run_that_takes_too_long_are_stopped(place: Place, 
     await begun.wait()
     clock.jump(300.0)
     with pytest.raises(RunFailed, match="the run took longer than run_timeout_s allows") as failure:
-        await run.result(timeout_s=30)
+        await run.result()
     assert (failure.value.error_type, failure.value.steps) == ("timeout", 0)
-    await asyncio.wait_for(stopped.wait(), 30)
+    await asyncio.wait_for(stopped.wait(), 120)
 
 
 async def test_a_worker_that_comes_after_the_end_of_a_runs_time_only_ends_it(script: Script) -> None:
@@ -192,7 +192,7 @@ async def test_a_worker_that_comes_after_the_end_of_a_runs_time_only_ends_it(scr
         second = Worker(Host(log=log, registry=registry, worker="second"))
         serving = asyncio.create_task(second.serve())
         with pytest.raises(RunFailed, match="run_timeout_s"):
-            await run.result(timeout_s=30)
+            await run.result()
         second.stop()
         await serving
         trace = await load_trace(log, run.run_id)
@@ -206,7 +206,7 @@ async def test_a_parked_run_is_woken_when_its_time_is_over(place: Place, script:
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed, match="run_timeout_s"):
-        await run.result(timeout_s=30)
+        await run.result()
     trace = await load_trace(place.log, run.run_id)
     kinds = [event.type for event in trace.events]
     assert kinds.index("parked") < kinds.index("timer_fired") < kinds.index("error")
@@ -228,7 +228,7 @@ async def test_no_child_outlives_a_run_whose_time_is_over(place: Place, script: 
     await held.asked.wait()
     clock.jump(300.0)
     with pytest.raises(RunFailed, match="step_timeout_s"):
-        await run.result(timeout_s=30)
+        await run.result()
     trace = await load_trace(place.log, run.run_id)
     ends = [(e.agent_path, e.status) for e in trace.events if e.type == "status" and e.status != "starting"]
     assert ends == [("helper/inner", "cancelled"), ("helper", "error")]
@@ -259,7 +259,7 @@ async def test_a_stream_that_breaks_off_is_asked_for_again_and_corrected_for_its
         registry = Registry(agents=[first, agent], providers={"here": here})
         log = MemoryLog()
         async with Runtime.open(log=log, registry=registry) as runtime:
-            assert (await runtime.run(first, "hello", timeout_s=30)).output == "hello"
+            assert (await runtime.run(first, "hello")).output == "hello"
             run = await runtime.start(agent, "question")
             seen = [event async for event in run.stream()]
             trace = await load_trace(log, run.run_id)
@@ -292,12 +292,12 @@ async def test_a_server_that_says_that_it_is_at_work_is_not_silent(then: Reply, 
         here = OpenAIProvider(name="here", base_url=server.url, api_key_env=None)
         registry = Registry(agents=[first, agent], providers={"here": here})
         async with Runtime.open(log=MemoryLog(), registry=registry) as runtime:
-            await runtime.run(first, "hello", timeout_s=30)
+            await runtime.run(first, "hello")
             if told is None:
-                assert (await runtime.run(agent, "question", timeout_s=30)).output == "done"
+                assert (await runtime.run(agent, "question")).output == "done"
             else:
                 with pytest.raises(RunFailed, match=told):
-                    await runtime.run(agent, "question", timeout_s=30)
+                    await runtime.run(agent, "question")
         await here.aclose()
 
 
@@ -336,7 +336,7 @@ async def test_a_model_that_takes_too_long_is_a_transient_failure_that_names_the
     agent = Agent("helper", model=script(slow), retry={"attempts": 1}, **limits)
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
         with pytest.raises(RunFailed, match=told) as failure:
-            await runtime.run(agent, "question", timeout_s=30)
+            await runtime.run(agent, "question")
     assert failure.value.error_type == "transient"
 
 
@@ -345,9 +345,9 @@ async def test_a_model_that_reads_a_long_prompt_is_not_silent(script: Script) ->
     patient = Agent("patient", model=script(slow), retry={"attempts": 1}, model_idle_timeout_s=0.1)
     hasty = Agent("hasty", model=script(slow), retry={"attempts": 1}, model_idle_timeout_s=0.1)
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[patient, hasty])) as runtime:
-        assert (await runtime.run(patient, "word " * 400, timeout_s=30)).output == "ab"  # 5 s by its length
+        assert (await runtime.run(patient, "word " * 400)).output == "ab"  # 5 s by its length
         with pytest.raises(RunFailed, match="nothing of its answer within"):
-            await runtime.run(hasty, "word", timeout_s=30)
+            await runtime.run(hasty, "word")
 
 
 def test_a_server_that_says_that_it_is_at_work_may_read_on_and_then_has_to_go_on_answering() -> None:

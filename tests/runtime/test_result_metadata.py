@@ -173,7 +173,7 @@ async def test_a_call_that_nobody_approves_in_time_says_so_and_that_it_was_never
     async with Runtime.open(log=log, registry=registry) as later:
         await later.drive(run.run_id)
         again = later.get_run(run.run_id)
-        assert (await again.result(timeout_s=30)).output == "done"
+        assert (await again.result()).output == "done"
         events = [event async for event in again.stream(detailed=True)]
         history = await again.history()
     results = {event.tool_call_id: event for event in events if isinstance(event, ToolResult)}

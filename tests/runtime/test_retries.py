@@ -36,7 +36,7 @@ class Flaky(ScriptedProvider):
 async def failed(place: Place, agent: Agent, **options: Any) -> str:
     run = await place.start(agent, "pay", **options)
     with pytest.raises(RunFailed):
-        await run.result(timeout_s=30)
+        await run.result()
     return run.run_id
 
 
@@ -48,7 +48,7 @@ async def test_a_retry_is_a_new_run_with_what_the_first_was_submitted_with(
     trigger = Trigger(kind="hook", name="shop", request_id="r-1")
     first = await failed(place, agent, user="ada", metadata={"a": 1}, session="s", trigger=trigger)
     retry = await runtime.retry(first)
-    assert (await retry.result(timeout_s=30)).output == "paid"
+    assert (await retry.result()).output == "paid"
     assert retry.is_new
     rows = {row.run_id: row for row in await runtime.list_runs()}
     row = rows[retry.run_id]
@@ -63,11 +63,11 @@ async def test_an_erased_retry_counts_as_it_ended(place: Place, script: Script) 
     first = await failed(place, agent)
     second = await runtime.retry(first)
     with pytest.raises(RunFailed):
-        await second.result(timeout_s=30)
+        await second.result()
     await runtime.delete(second.run_id)
     third = await runtime.retry(first)
     assert third.run_id != second.run_id
-    assert (await third.result(timeout_s=30)).output == "paid"
+    assert (await third.result()).output == "paid"
     await runtime.delete(third.run_id)
     with pytest.raises(RunGone, match=f"run {third.run_id} was deleted"):
         await runtime.retry(first)
@@ -81,15 +81,15 @@ async def test_a_retry_that_is_repeated_is_the_same_run_and_the_next_one_once_it
     first = await failed(place, agent)
     second = await runtime.retry(first)
     with pytest.raises(RunFailed):
-        await second.result(timeout_s=30)
+        await second.result()
     assert (await runtime.retry(first, number=1)).run_id == second.run_id
     third = await runtime.retry(first)
-    assert (await third.result(timeout_s=30)).output == "paid"
+    assert (await third.result()).output == "paid"
     again = await runtime.retry(first)
     assert (again.run_id, again.is_new) == (third.run_id, False)
     assert {row.job_id for row in await runtime.list_runs()} == {first}
     of_a_retry = await runtime.retry(second.run_id)
-    await of_a_retry.result(timeout_s=30)
+    await of_a_retry.result()
     assert {row.job_id for row in await runtime.list_runs()} == {first}
 
 
@@ -106,7 +106,7 @@ async def test_from_its_failure_a_run_goes_on_with_what_it_had_done(place: Place
     runtime = await place.open(agent, providers={"scripted": Flaky(works=1)})
     first = await failed(place, agent)
     retry = await runtime.retry(first, from_failure=True)
-    assert (await retry.result(timeout_s=30)).output == "done"
+    assert (await retry.result()).output == "done"
     assert made == ["7"]
     state = await retry.state()
     assert state.submitted is not None
@@ -123,7 +123,7 @@ async def test_runs_with_long_ids_that_begin_alike_each_go_on_from_their_own_fai
     runtime = await cheap.open(agent, providers={"scripted": Flaky(2)})
     runs = [await failed(cheap, agent, run_id=f"{'x' * 63}{end}") for end in "ab"]
     retries = [await runtime.retry(run, from_failure=True, number=1000) for run in runs]
-    assert [(await each.result(timeout_s=30)).output for each in retries] == ["paid", "paid"]
+    assert [(await each.result()).output for each in retries] == ["paid", "paid"]
     origins = [(await each.state()).submitted.fork.run for each in retries]  # type: ignore[union-attr] # forks
     assert origins == runs
 
@@ -136,7 +136,7 @@ async def test_what_cannot_be_retried_is_refused_and_starts_nothing(place: Place
     with pytest.raises(ConfigError, match="is not over: cancel it before"):
         await runtime.retry(run.run_id)
     held.let_go.set()
-    await run.result(timeout_s=30)
+    await run.result()
     with pytest.raises(ConfigError, match="the run has not failed"):
         await runtime.retry(run.run_id, from_failure=True)
     with pytest.raises(RunNotFound):
@@ -145,7 +145,7 @@ async def test_what_cannot_be_retried_is_refused_and_starts_nothing(place: Place
         with pytest.raises(ConfigError, match="a number from 1 to 1000"):
             await runtime.retry(run.run_id, number=number)  # type: ignore[arg-type] # on purpose
     fork = await place.fork(run, at=1)
-    await fork.result(timeout_s=30)
+    await fork.result()
     with pytest.raises(ConfigError, match="is a fork"):
         await runtime.retry(fork.run_id)
     assert len(await runtime.list_runs()) == 2
@@ -161,4 +161,4 @@ async def test_a_process_without_the_agent_leaves_a_retry_to_workers(place: Plac
         retry = await elsewhere.retry(first, executor="durable")
         if place.executor != "durable":
             await place.add_worker("late")
-        assert (await retry.result(timeout_s=30)).output == "paid"
+        assert (await retry.result()).output == "paid"

@@ -87,11 +87,11 @@ async def test_what_a_run_did_is_undone_in_reverse_order_each_with_an_approval(
     agent = clerk(script)
     await place.open(agent, tools=TOOLS)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     undone = await place.runtime.rollback(run.run_id, by="ada", executor=place.executor)
     place._started[undone.run_id] = undone
     asked = await answered(undone, "approved", "approved", "approved")
-    await undone.result(timeout_s=30)
+    await undone.result()
     assert [kind for kind, _, _ in asked] == ["compensation", "elicitation", "compensation"]
     assert asked[0][1:] == ("refund", {"invoice": "b", "eur": 3})
     assert asked[1][2]["message"] == (
@@ -117,14 +117,14 @@ async def test_a_rollback_that_is_asked_for_again_is_the_same_run_and_nothing_is
     agent = clerk(script)
     await cheap.open(agent, tools=TOOLS)
     run = await cheap.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     rt = cheap.runtime
     first, second = await asyncio.gather(
         rt.rollback(run.run_id, executor=cheap.executor), rt.rollback(run.run_id, executor=cheap.executor)
     )
     assert first.run_id == second.run_id
     await answered(first, "approved", "approved", "approved")
-    await first.result(timeout_s=30)
+    await first.result()
     assert (await rt.rollback(run.run_id, executor=cheap.executor)).run_id == first.run_id
     assert len([each for each in DONE if each.startswith("refund")]) == 2
     rows = await (await rt.index()).runs(children=False, limit=-1)
@@ -141,16 +141,16 @@ async def test_a_further_rollback_has_only_what_is_not_undone_yet(cheap: Place, 
     agent = clerk(script)
     await cheap.open(agent, tools=TOOLS)
     run = await cheap.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     first = await cheap.runtime.rollback(run.run_id, executor=cheap.executor)
     await answered(first, "approved", "rejected")
     with pytest.raises(RunFailed, match="step 'undo_2' failed: rejected"):
-        await first.result(timeout_s=30)
+        await first.result()
     plan = await cheap.runtime.plan_rollback(run.run_id)
     assert (plan.number, [each.call.call for each in plan.steps]) == (2, ["c3", "c1"])
     second = await cheap.runtime.rollback(run.run_id, executor=cheap.executor)
     await answered(second, "approved", "approved")
-    await second.result(timeout_s=30)
+    await second.result()
     assert [each for each in DONE if each.startswith("refund")] == ["refund b 3", "refund ${input.undo_1} 3"]
 
 
@@ -158,7 +158,7 @@ async def test_a_part_is_rolled_back_from_a_call_on(cheap: Place, script: Any) -
     agent = clerk(script)
     await cheap.open(agent, tools=TOOLS)
     run = await cheap.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     plan = await cheap.runtime.plan_rollback(run.run_id, from_step="c3")
     assert [each.call.call for each in plan.steps] == ["c4", "c3"]
     with pytest.raises(ConfigError, match="there is no call 'c9' that can be rolled back"):
@@ -179,8 +179,8 @@ async def test_a_run_that_is_open_or_has_done_nothing_or_whose_tools_are_missing
     await cheap.open(agent, sees, waits, tools=TOOLS)
     rt = cheap.runtime
     seen, waiting, run = await cheap.start(sees, ""), await cheap.start(waits, ""), await cheap.start(agent)
-    await seen.result(timeout_s=30)
-    await run.result(timeout_s=30)
+    await seen.result()
+    await run.result()
     with pytest.raises(ConfigError, match="has nothing to be rolled back"):
         await rt.rollback(seen.run_id)
     with pytest.raises(ConfigError, match="is open: wait for its end, or cancel it"):
@@ -224,11 +224,11 @@ async def test_a_compensation_that_cannot_be_named_is_done_by_hand_and_the_other
     agent = Agent("buyer", model=script(*turns), tools=[pay, order])
     await cheap.open(agent, tools=[pay, refund, order])
     run = await cheap.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     undone = await cheap.runtime.rollback(run.run_id, executor=cheap.executor)
     cheap._started[undone.run_id] = undone
     by_hand, paid_back = await answered(undone, "approved", "approved")
-    await undone.result(timeout_s=30)
+    await undone.result()
     assert (by_hand[0], paid_back[0]) == ("elicitation", "compensation")
     assert by_hand[2]["message"] == (
         f'Undo order {{"invoice":"b"}} by hand. Its compensation could not be named: {told} Call the bank. '
@@ -263,13 +263,13 @@ async def test_a_table_that_fails_is_rolled_back_if_its_step_says_so(place: Plac
     await place.open(table, tools=TOOLS)
     run = await place.start(table, "")
     with pytest.raises(RunFailed, match="step 'back' failed: the bank is closed; its rollback was started"):
-        await run.result(timeout_s=30)
+        await run.result()
     started = (await place.runtime.plan_rollback(run.run_id)).rollback
     assert started is not None
     undone = place.runtime.get_run(started)
     place._started[undone.run_id] = undone
     assert [kind for kind, _, _ in await answered(undone, "approved")] == ["compensation"]
-    await undone.result(timeout_s=30)
+    await undone.result()
     assert DONE == ["pay a", "refund a 3"]
     again = await place.runtime.rollback(run.run_id, executor=place.executor)
     assert again.run_id == undone.run_id
@@ -282,7 +282,7 @@ async def test_a_driver_that_vanishes_between_two_compensations_makes_none_of_th
     agent = clerk(script)
     await cheap.open(agent, tools=TOOLS, lease_s=1.0)
     run = await cheap.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     undone = await cheap.runtime.rollback(run.run_id, executor=cheap.executor)
     cheap._started[undone.run_id] = undone
     await answered(undone, "approved", "approved")
@@ -290,7 +290,7 @@ async def test_a_driver_that_vanishes_between_two_compensations_makes_none_of_th
     await answered(undone, "approved", "approved", "approved")
     if cheap.executor == "local":  # a process that leaves does not wait for answers
         await cheap.runtime.drive(undone.run_id)
-    await undone.result(timeout_s=30)
+    await undone.result()
     assert [each for each in DONE if each.startswith("refund")] == ["refund b 3", "refund ${input.undo_1} 3"]
 
 
@@ -305,7 +305,7 @@ async def test_a_preflight_judges_an_open_rollback_and_an_open_table_as_a_worker
     )
     await cheap.open(agent, settle, tools=TOOLS)
     run = await cheap.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     undone = await cheap.runtime.rollback(run.run_id, executor=cheap.executor)
     table = await cheap.start(settle)
     for each in (undone, table):

@@ -52,7 +52,7 @@ async def test_a_tool_knows_the_user_the_metadata_the_session_and_the_input_of_i
     agent = Agent("clerk", model=script(calls(call("whose")), says("done")), tools=[whose])
     await place.open(agent)
     run = await place.start(agent, "For whom?", session="talk", **TENANT)
-    await run.result(timeout_s=30)
+    await run.result()
     assert await results(place, run) == [told("clerk", "For whom?", "talk")]
     (row,) = await place.runtime.list_runs(user="tenant-7-user")
     assert (row.run_id, row.user) == (run.run_id, "tenant-7-user")
@@ -72,7 +72,7 @@ async def test_all_runs_below_have_the_user_and_the_metadata_of_the_root(
     swarm = Swarm([asking, member, loop], "asking >> member >> loop", name="team")
     await place.open(swarm)
     run = await place.start(swarm, "question", **TENANT)
-    await run.result(timeout_s=30)
+    await run.result()
     assert [(each["agent"], each["user"], each["tenant"]) for each in await results(place, run)] == [
         ("helper", "tenant-7-user", 7),
         ("member", "tenant-7-user", 7),
@@ -90,7 +90,7 @@ async def test_a_tool_may_give_a_child_another_user_and_other_metadata(cheap: Pl
     agent = Agent("clerk", model=script(calls(call("delegate")), says("done")), tools=[delegate])
     await cheap.open(agent)
     run = await cheap.start(agent, **TENANT)
-    await run.result(timeout_s=30)
+    await run.result()
     (result,) = await results(cheap, run)
     assert (result["user"], result["tenant"]) == ("bob", 8)
 
@@ -121,7 +121,7 @@ async def test_a_model_can_neither_see_nor_set_the_user(cheap: Place, script: Sc
     agent = Agent("clerk", model="liar:" + name.partition(":")[2], tools=[whose])
     await cheap.open(agent, providers={"liar": Liar()})
     run = await cheap.start(agent, "question", **TENANT)
-    await run.result(timeout_s=30)
+    await run.result()
     *refused, result = [event for event in await cheap.events(run) if isinstance(event, ToolResult)]
     assert [each.success for each in refused] == [False, False, False]
     assert [name in (each.error or "") for each, (name,) in zip(refused, lies, strict=True)] == [True] * 3
@@ -174,7 +174,7 @@ async def test_a_parameter_or_an_injected_argument_called_user_is_not_the_user(
     agent = Agent("clerk", model=model, tools=[pay], injected_tool_args=names)
     await place.open(agent)
     run = await place.start(agent, "question", **TENANT)
-    await run.result(timeout_s=30)
+    await run.result()
     found = await all_results(place, run, "pay")
     assert [each.success for each in found] == [True, True, True]
     assert paid([each.result for each in found]) == [TRUE] * 3
@@ -201,7 +201,7 @@ async def test_no_copy_of_an_agent_and_no_edited_call_has_another_user(cheap: Pl
     agent = Agent("clerk", model=model, tools=[pay], allow_self_spawn=True, allow_parallel_subagents=True)
     await cheap.open(agent)
     run = await cheap.start(agent, "question", **TENANT)
-    await run.result(timeout_s=30)
+    await run.result()
     spawned = [
         *await all_results(cheap, run, "spawn_self"),
         *await all_results(cheap, run, "parallel_subagents"),
@@ -226,7 +226,7 @@ async def test_an_agent_as_a_tool_and_its_own_agents_have_no_other_user_whatever
     agent = Agent("clerk", model=script(asks_helper, says("done")), tools=[helper.as_tool()])
     await place.open(agent, helper, inner)
     run = await place.start(agent, "question", **TENANT)
-    await run.result(timeout_s=30)
+    await run.result()
     whole = [event async for event in run.stream(detailed=True, family=True) if isinstance(event, ToolResult)]
     assert sorted(event.tool_call_id for event in whole if not event.success) == ["h0", "h1", "h2", "i1"]
     assert paid([event.result for event in whole if event.tool_name == "pay"]) == [TRUE]
@@ -266,6 +266,6 @@ async def test_instructions_and_validators_are_given_the_user_that_the_caller_na
 
     await cheap.open(agent)
     run = await cheap.start(agent, "question", **TENANT)
-    await run.result(timeout_s=30)
+    await run.result()
     assert seen == ["tenant-7-user"]
     assert (await run.state()).messages[0].content == "Serve tenant-7-user."

@@ -33,7 +33,7 @@ async def test_runs_that_wait_for_a_slot_go_by_their_priority(place: Place, scri
     for number, leaves in enumerate("adceb"):
         await desk.let_go(leaves)
         await desk.until_came(min(number + 2, 5))
-    assert [(await run.result(timeout_s=30)).output for run in runs] == [f"did {each}" for each in "abcde"]
+    assert [(await run.result()).output for run in runs] == [f"did {each}" for each in "abcde"]
     assert desk.came == list("adceb")
 
 
@@ -55,7 +55,7 @@ async def test_a_worker_that_has_room_for_one_takes_what_is_urgent_first(
             await desk.until_came(number + 1)
             await desk.let_go(desk.came[number])
         for run in runs:
-            await run.result(timeout_s=30)
+            await run.result()
         assert (desk.came[0] in "cd", desk.came[3]) == (True, "a")  # the urgent ones are in any two shards
         rows = {row.run_id: row.priority for row in await runtime.list_runs()}
         assert [rows[run.run_id] for run in runs] == ["background", "normal", "urgent", "urgent"]
@@ -68,11 +68,11 @@ async def test_what_comes_from_a_run_has_its_priority(cheap: Place, script: Scri
     )
     runtime = await cheap.open(outer, inner)
     run = await cheap.start(outer, "go", priority="urgent")
-    await run.result(timeout_s=30)
+    await run.result()
     retry = await runtime.retry(run.run_id)
-    await retry.result(timeout_s=30)
+    await retry.result()
     fork = await cheap.fork(run, at=3, tools="replay")
-    await fork.result(timeout_s=30)
+    await fork.result()
     rows = {row.run_id: row for row in await runtime.list_runs()}
     assert [rows[each.run_id].priority for each in (run, retry, fork)] == ["urgent"] * 3
     (child,) = (event for event in await cheap.events(run) if event.type == "child_started")
@@ -118,5 +118,5 @@ async def test_whatever_wakes_a_run_wakes_it_in_its_class(script: Script) -> Non
             async for event in each.stream():
                 if event.type == "approval_requested":
                     await each.resolve(event.approval_id, "approved")
-            await each.result(timeout_s=30)
+            await each.result()
     assert set(sent) == {(run.run_id, "background"), (later.run_id, "urgent")}

@@ -43,7 +43,7 @@ async def test_a_tool_call_with_progress_gives_the_canonical_trace(place: Place,
     )
     await place.open(agent)
     run = await place.start(agent)
-    result = await run.result(timeout_s=30)
+    result = await run.result()
     assert (result.output, result.steps, result.usage.total_tokens, result.reason) == (
         "Final answer",
         2,
@@ -83,7 +83,7 @@ async def test_one_bad_call_never_stops_its_siblings(place: Place, script: Scrip
     agent = Agent("helper", model=script(turn, says("done")), tools=[search, broken])
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     results = {e.tool_call_id: e for e in await place.events(run) if e.type == "tool_result"}
     assert {k: r.success for k, r in results.items()} == {
         "a": True,
@@ -106,7 +106,7 @@ async def test_max_steps_is_an_error_after_the_last_step_completed(place: Place,
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed) as failure:
-        await run.result(timeout_s=30)
+        await run.result()
     assert (failure.value.error_type, failure.value.steps) == ("max_steps", 2)
     assert names(await place.events(run))[-3:] == ["step(completed)", "error", "status(error)"]
 
@@ -119,7 +119,7 @@ async def test_three_identical_rounds_end_the_run_whatever_is_written_besides(
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed) as failure:
-        await run.result(timeout_s=30)
+        await run.result()
     assert (failure.value.error_type, failure.value.steps) == ("loop_detected", 3)
 
 
@@ -129,7 +129,7 @@ async def test_a_model_that_keeps_failing_ends_the_run_with_its_error(place: Pla
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed) as failure:
-        await run.result(timeout_s=30)
+        await run.result()
     assert (failure.value.error_type, failure.value.steps) == ("transient", 0)
     assert names(await place.events(run)) == ["status(starting)", "step(started)", "error", "status(error)"]
 
@@ -139,7 +139,7 @@ async def test_a_transient_failure_is_retried_invisibly(place: Place, script: Sc
     agent = Agent("helper", model=script(turn), retry={"base_s": 0.01})
     await place.open(agent)
     run = await place.start(agent)
-    assert (await run.result(timeout_s=30)).output == "ok"
+    assert (await run.result()).output == "ok"
     assert names(await place.events(run))[1:4] == ["step(started)", "text", "usage"]
 
 
@@ -148,7 +148,7 @@ async def test_an_error_that_no_retry_mends_is_not_retried(place: Place, script:
     await place.open(agent)
     run = await place.start(agent)
     with pytest.raises(RunFailed) as failure:
-        await run.result(timeout_s=30)
+        await run.result()
     assert failure.value.error_type == "auth"
 
 
@@ -166,7 +166,7 @@ async def test_a_pure_tool_that_asks_for_it_is_tried_again(place: Place, script:
     agent = Agent("helper", model=script(calls(call("flaky")), says("done")), tools=[flaky])
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     result = next(e for e in await place.events(run) if e.type == "tool_result")
     assert (result.success, result.result, result.metadata["attempt"], len(attempts)) == (True, "now", 2, 2)
 
@@ -181,7 +181,7 @@ async def test_a_tool_that_takes_too_long_gives_the_model_a_time_out(place: Plac
     agent = Agent("helper", model=script(calls(call("slow")), says("done")), tools=[slow])
     await place.open(agent)
     run = await place.start(agent)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     result = next(e for e in await place.events(run) if e.type == "tool_result")
     assert (result.success, result.metadata["status"], result.error) == (
         False,
@@ -224,7 +224,7 @@ async def test_an_exclusive_tool_runs_alone_and_the_others_together(place: Place
     )
     agent = Agent("helper", model=script(turn, says("done")), tools=[shared, alone])
     await place.open(agent)
-    await (await place.start(agent)).result(timeout_s=30)
+    await (await place.start(agent)).result()
     assert frozenset({"a", "b"}) in overlaps
     assert all(seen == {"x"} for seen in overlaps if "x" in seen)
 
@@ -237,7 +237,7 @@ async def test_an_injected_message_reaches_the_next_step(place: Place, script: S
     await held.entered.wait()
     await run.inject("hurry up")
     held.let_go.set()
-    await run.result(timeout_s=30)
+    await run.result()
     events = await place.events(run)
     at = names(events).index("message_injected")
     assert (names(events)[at - 1], names(events)[at + 1]) == ("step(completed)", "step(started)")
@@ -256,7 +256,7 @@ async def test_a_message_that_comes_with_the_final_answer_makes_another_step(
     await held.asked.wait()
     await run.inject("and?")
     held.let_go.set()
-    assert (await run.result(timeout_s=30)).output == "two"
+    assert (await run.result()).output == "two"
 
 
 async def test_a_run_pauses_at_the_step_boundary_and_goes_on_when_resumed(
@@ -274,7 +274,7 @@ async def test_a_run_pauses_at_the_step_boundary_and_goes_on_when_resumed(
             break
     assert (await run.state()).status == "paused"
     await run.resume()
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     middle = [n for n in names(await place.events(run)) if n.startswith(("status", "step"))]
     assert middle[2:5] == ["step(completed)", "status(paused)", "status(resumed)"]
 
@@ -287,7 +287,7 @@ async def test_a_cancel_before_anybody_claims_leaves_exactly_two_events(place: P
     assert await run.cancel() == "already_cancelled"
     assert names(await place.events(run)) == ["status(starting)", "status(cancelled)"]
     with pytest.raises(RunCancelled) as cancelled:
-        await run.result(timeout_s=30)
+        await run.result()
     assert cancelled.value.reason == "changed my mind"
 
 
@@ -310,8 +310,8 @@ async def test_a_cancel_is_seen_while_the_tool_still_blocks(place: Place, script
     await entered.wait()
     assert await run.cancel("stop") == "cancelled"
     with pytest.raises(RunCancelled):
-        await run.result(timeout_s=30)
-    await asyncio.wait_for(left.wait(), 30)
+        await run.result()
+    await asyncio.wait_for(left.wait(), 120)
     assert names(await place.events(run))[-2:] == ["tool_call", "status(cancelled)"]
 
 
@@ -319,7 +319,7 @@ async def test_a_finished_run_cannot_be_cancelled(place: Place, script: Script) 
     agent = Agent("helper", model=script(says("done")))
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     assert await run.cancel() == "already_completed"
 
 
@@ -347,7 +347,7 @@ async def test_a_rejected_call_tells_the_model_and_an_approved_one_runs(place: P
     assert [r.tool_call_id for r in requests] == ["a", "b"]
     await run.resolve(requests[0].approval_id, "approved", arguments={"service": "web-2"}, by="ann")
     await run.resolve(requests[1].approval_id, "rejected", note="not today")
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     assert ran == ["web-2"]
     results = {e.tool_call_id: e for e in await place.events(run) if e.type == "tool_result"}
     assert results["a"].metadata["edited_arguments"] == {"service": "web-2"}
@@ -361,9 +361,9 @@ async def test_output_that_misses_the_schema_gets_two_more_chances(place: Place,
     good = Agent("good", model=script(says("no json"), says("[]"), says('{"n": 1}')), output_schema=schema)
     bad = Agent("bad", model=script(says("no"), says("{}"), says("[]")), output_schema=schema)
     await place.open(good, bad)
-    assert (await (await place.start(good)).result(timeout_s=30)).steps == 3
+    assert (await (await place.start(good)).result()).steps == 3
     with pytest.raises(RunFailed) as failure:
-        await (await place.start(bad)).result(timeout_s=30)
+        await (await place.start(bad)).result()
     assert failure.value.error_type == "output_invalid"
 
 
@@ -389,7 +389,7 @@ async def test_runs_of_one_session_go_one_after_the_other(place: Place, script: 
     await place.open(*agents, workers=2)
     runs = [await place.start(agent, session="talk") for agent in agents]
     for run in runs:
-        await run.result(timeout_s=30)
+        await run.result()
     assert order == ["0a", "0b", "1a", "1b", "2a", "2b"]
 
 
@@ -406,7 +406,7 @@ async def test_the_same_key_gives_the_same_run_also_at_once(place: Place, script
     await place.open(agent)
     runs = await asyncio.gather(*[place.start(agent, idempotency_key="k") for _ in range(5)])
     assert len({run.run_id for run in runs}) == 1
-    await runs[0].result(timeout_s=30)
+    await runs[0].result()
     assert ran == [1]
     with pytest.raises(RunConflict):
         await place.start(agent, "another question", idempotency_key="k")
@@ -422,7 +422,7 @@ async def test_who_submits_an_abandoned_run_again_drives_it_on(log: Log, script:
     async with Runtime.open(log=log) as second:
         again = await second.start(agent, "question", idempotency_key="k")
         assert again.run_id == run.run_id
-        assert (await again.result(timeout_s=30)).output == "done"
+        assert (await again.result()).output == "done"
 
 
 async def test_a_run_id_of_ones_own_is_taken_once(place: Place, script: Script) -> None:
@@ -433,13 +433,13 @@ async def test_a_run_id_of_ones_own_is_taken_once(place: Place, script: Script) 
     assert first.run_id == again.run_id == "mine"
     with pytest.raises(RunConflict):
         await place.start(agent, "else", run_id="mine")
-    assert (await place.runtime.get_run("mine").result(timeout_s=30)).output == "done"
+    assert (await place.runtime.get_run("mine").result()).output == "done"
 
 
 async def test_an_unknown_run_is_not_found(place: Place, script: Script) -> None:
     await place.open(Agent("helper", model=script(says("x"))))
     with pytest.raises(RunNotFound):
-        await place.runtime.get_run("nothing").result(timeout_s=30)
+        await place.runtime.get_run("nothing").result()
 
 
 async def test_a_time_out_leaves_the_run_alone(place: Place, script: Script) -> None:
@@ -450,7 +450,7 @@ async def test_a_time_out_leaves_the_run_alone(place: Place, script: Script) -> 
     with pytest.raises(TimeoutError):
         await run.result(timeout_s=0.01)
     held.let_go.set()
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
 
 
 async def test_a_tools_own_events_are_stored_within_its_call(place: Place, script: Script) -> None:
@@ -463,7 +463,7 @@ async def test_a_tools_own_events_are_stored_within_its_call(place: Place, scrip
     agent = Agent("helper", model=script(calls(call("report")), says("done")), tools=[report])
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     events = await place.events(run)
     custom = next(e for e in events if e.type == "custom")
     assert (custom.name, custom.data, custom.tool_call_id, custom.agent_path) == (
@@ -493,7 +493,7 @@ async def test_a_tool_runs_a_child_agent_whose_events_stand_within_the_call(
     outer = _delegating(inner, script)
     await place.open(outer, inner)
     run = await place.start(outer)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     events = await place.events(run)
     result = next(e for e in events if e.type == "tool_result" and e.agent == "outer")
     assert result.result == "inner answer"
@@ -521,7 +521,7 @@ async def test_cancelling_a_parent_cancels_its_child_first(place: Place, script:
     await entered.wait()
     await run.cancel("all of it")
     with pytest.raises(RunCancelled):
-        await run.result(timeout_s=30)
+        await run.result()
     ends = [e.agent_path for e in await place.events(run) if e.type == "status" and e.status == "cancelled"]
     assert ends == ["outer/inner", "outer"]
 
@@ -562,7 +562,7 @@ async def test_a_child_that_hears_of_the_cancel_before_its_parent_says_what_beca
     await told.wait()
     await wait_all_tasks_blocked()  # the parent has ended, too, as far as it can
     gate.set()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         async for stored in cheap.log.events.follow(await cheap.runtime.locate(child.run_id)):
             if any(event.type == "late_outcome" for event in decode(stored.data).events):
                 break
@@ -586,7 +586,7 @@ async def test_cancelling_a_child_leaves_its_parent_running(place: Place, script
     await entered.wait()
     child = next(iter((await run.state()).open_children))
     assert await place.runtime.get_run(child).cancel() == "cancelled"
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     result = next(e for e in await place.events(run) if e.type == "tool_result" and e.agent == "outer")
     assert (result.success, result.error) == (False, "child cancelled")
     assert (result.metadata["status"], result.metadata["attempt"]) == ("aborted", 1)
@@ -601,6 +601,6 @@ async def test_a_failing_tool_may_return_content_with_its_error(place: Place, sc
     agent = Agent("helper", model=script(calls(call("half")), says("done")), tools=[half])
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     result = next(e for e in await place.events(run) if e.type == "tool_result")
     assert (result.success, result.error, result.result) == (False, "half done", {"done": 1})

@@ -42,7 +42,7 @@ class Served:
         """Return the schedule once this holds."""
         log = self.runtime.log
         subject = schedule_subject(name, log.events.shards)
-        async with asyncio.timeout(30), contextlib.aclosing(log.events.follow(subject)) as stored:  # type: ignore[type-var]
+        async with asyncio.timeout(120), contextlib.aclosing(log.events.follow(subject)) as stored:  # type: ignore[type-var]
             async for each in stored:
                 (event,) = decode(each.data).events
                 assert isinstance(event, ScheduleUpdated)
@@ -145,7 +145,7 @@ async def test_a_worker_of_either_log_starts_each_time_once(place: Place, script
         await place.add_worker("one")
     await place.add_worker("two")
     await runtime.schedules.apply(Schedule("often", "briefer", input="go", every="1s"))
-    async with asyncio.timeout(60), contextlib.aclosing(runtime.follow()) as events:
+    async with asyncio.timeout(120), contextlib.aclosing(runtime.follow()) as events:
         ends = 0
         async for event in events:
             ends += event.is_end
@@ -169,14 +169,14 @@ async def overlapping(clock: JumpingClock, script: Script, overlap: str) -> tupl
         given = Schedule("hourly", "briefer", input="go", every="1h", overlap=overlap)  # type: ignore[arg-type]
         await served.schedules.apply(given)
         clock.jump(first - clock.now() + 1)
-        await asyncio.wait_for(held.entered.wait(), 30)
+        await asyncio.wait_for(held.entered.wait(), 120)
         clock.jump(HOUR)
         row = await served.until("hourly", lambda row, then=first + 2 * HOUR: row.next_at == then)
         before = [each.status for each in reversed(await served.runtime.list_runs())]
         held.let_go.set()
         for each in await served.runtime.list_runs():
             with contextlib.suppress(RunCancelled):
-                await served.runtime.get_run(each.run_id).result(timeout_s=30)
+                await served.runtime.get_run(each.run_id).result()
         return row, before
     raise AssertionError
 

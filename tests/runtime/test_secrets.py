@@ -93,7 +93,7 @@ async def test_a_value_is_seen_only_by_the_tool(
     agent = Agent("holder", model=model, tools=[spiller(seen, child), blurt, shell])
     await place.open(agent, child, secrets=SECRETS)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     assert seen == [VALUE, f"Bearer {VALUE}", "none"]
     events = await place.events(run)
     results = {event.tool_call_id: event for event in events if isinstance(event, ToolResult)}
@@ -206,7 +206,7 @@ async def test_no_way_out_of_a_call_shows_a_value_in_any_form_that_our_code_make
     agent = Agent("holder", model=script(*turns, says("done")), tools=[way_out(seen, child)], max_steps=30)
     await place.open(agent, child, secrets=EVERY)
     run = await place.start(agent)
-    await run.result(timeout_s=60)
+    await run.result()
     assert seen == [LINES] * len(ways) * len(FORMS)
     everything = await everything_of(place, run.run_id) + caplog.text
     assert everything.count("secret://LINES") > len(ways) * len(FORMS)
@@ -234,7 +234,7 @@ async def test_a_value_of_digits_is_hidden_in_numbers_too(
     )
     await place.open(agent, secrets=EVERY)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     events = await place.events(run)
     (result,) = [event for event in events if isinstance(event, ToolResult)]
     assert result.result == {
@@ -264,12 +264,12 @@ async def test_the_name_of_a_question_is_hidden_and_its_answer_is_found(
     )
     await place.open(agent, secrets=EVERY)
     run = await place.start(agent)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         journal = await run._journal()
         await journal.follow_until(lambda state: bool(state.approvals) and state.parked is not None)
     (approval_id,) = (await run.state()).approvals
     await run.resolve(approval_id, "approved")
-    await run.result(timeout_s=30)
+    await run.result()
     (result,) = [event for event in await place.events(run) if isinstance(event, ToolResult)]
     assert result.result == ["accept", True]
     assert NUMBER not in await everything_of(place, run.run_id)
@@ -296,7 +296,7 @@ async def test_a_tool_has_only_its_own_secrets(place: Place, script: Callable[..
     agent = Agent("holder", model=script(turn, says("done")), tools=[spiller(seen, child)])
     await place.open(agent, child, secrets=SECRETS)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     errors = [event.error or "" for event in await place.events(run) if isinstance(event, ToolResult)]
     assert sorted(filter(None, errors)) == [
         "the secret 'SHORT' is shorter than 6 characters: it cannot be kept out of results",
@@ -319,7 +319,7 @@ async def test_a_secret_that_is_not_there_fails_the_call_without_a_word_of_it(
     )
     await place.open(agent, secrets=SECRETS)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     (result,) = [event for event in await place.events(run) if isinstance(event, ToolResult)]
     assert result.error == "the environment variable THE_KEY of a secret is not set"
     with pytest.raises(ToolFailed):
@@ -394,7 +394,7 @@ async def test_what_libraries_log_of_a_call_has_names_instead_of_values(
         place = Place(MemoryLog(), "local", stack)
         await place.open(agent, secrets={"KEY": EnvironmentSecret(variable="THE_KEY", tools=own)})
         run = await place.start(agent)
-        await run.result(timeout_s=30)
+        await run.result()
         results = [event for event in await place.events(run) if isinstance(event, ToolResult)]
     assert [(result.tool_call_id, result.error) for result in results if not result.success] == []
     assert "X-Key: tr0ub4dor" in heard[0]

@@ -48,7 +48,7 @@ async def test_what_is_remembered_stands_before_what_the_caller_says_and_that_be
     )
     await cheap.open(agent)
     first = await cheap.start(agent, "first", session="ß/…")
-    await first.result(timeout_s=30)
+    await first.result()
     told = [
         {"role": "user", "content": "before"},
         {"role": "assistant", "tool_calls": [{"id": "c1", "name": "look", "arguments": '{"n":9}'}]},
@@ -61,7 +61,7 @@ async def test_what_is_remembered_stands_before_what_the_caller_says_and_that_be
         messages=told,
         metadata={"secret": "never shown", "n": [1, None, {"ä": 1.5}]},
     )
-    await second.result(timeout_s=30)
+    await second.result()
     history = await said(second)
     assert history[:9] == [
         ("system", "Be brief."),
@@ -88,14 +88,14 @@ async def test_undone_turns_are_not_recalled_and_undoing_none_stores_no_event(
     agent = Agent("helper", model=script(says("yes")), memory={"scope": "session"})
     runtime = await cheap.open(agent)
     for text in ("one", "two", "three"):
-        await (await cheap.start(agent, text, session="s")).result(timeout_s=30)
+        await (await cheap.start(agent, text, session="s")).result()
     before = await runtime.history("s")
     assert await runtime.drop_last_user_turns("s", 0) == 0
     assert await runtime.history("s") == before
     assert await runtime.drop_last_user_turns("s", 2) == 2
     assert [turn.messages[0].content for turn in (await runtime.history("s")).turns] == ["one"]
     run = await cheap.start(agent, "four", session="s")
-    await run.result(timeout_s=30)
+    await run.result()
     assert [text for role, text in await said(run) if role == "user"] == ["one", "four"]
     assert await runtime.drop_last_user_turns("s", 99) == 2
     history = await runtime.history("s")
@@ -126,7 +126,7 @@ async def test_while_a_run_is_open_nothing_is_taken_back_and_the_next_one_waits_
     assert await runtime.drop_last_user_turns("s", 0) == 0
     assert (await second.state()).status == "queued"
     held.let_go.set()
-    await second.result(timeout_s=30)
+    await second.result()
     assert [text for role, text in await said(second) if role == "user"] == ["one", "two"]
 
 
@@ -159,7 +159,7 @@ async def test_a_run_that_was_cancelled_within_a_round_is_remembered_with_aborte
     ]
     assert tuple(await run.history()) == history.raw_items()
     again = await cheap.start(agent, "two", session="s")
-    await again.result(timeout_s=30)
+    await again.result()
     assert [text for role, text in await said(again) if role == "tool"] == ["aborted", "aborted"]
 
 
@@ -177,10 +177,10 @@ async def test_metadata_says_whose_memory_it_is_for_this_run(
 ) -> None:
     agent = Agent("helper", model=script(says("yes")))
     await cheap.open(agent)
-    await (await cheap.start(agent, "here", session="s")).result(timeout_s=30)
-    await (await cheap.start(agent, "over there", session="other")).result(timeout_s=30)
+    await (await cheap.start(agent, "here", session="s")).result()
+    await (await cheap.start(agent, "over there", session="other")).result()
     run = await cheap.start(agent, "asked", session="s", metadata={"memory": memory})
-    await run.result(timeout_s=30)
+    await run.result()
     assert [text for role, text in await said(run) if role == "user"] == told
 
 
@@ -199,10 +199,10 @@ async def test_the_key_that_a_run_names_goes_before_the_scope_of_its_agent(
     agent = Agent("helper", model=script(says("yes")), memory={"scope": scope})
     await cheap.open(agent)
     ada, bob = ({"memory": {"scope": {"user_id": name}}} for name in ("ada", "bob"))
-    await (await cheap.start(agent, "here", session="s", metadata=bob)).result(timeout_s=30)
-    await (await cheap.start(agent, "by ada", session="t", metadata=ada)).result(timeout_s=30)
+    await (await cheap.start(agent, "here", session="s", metadata=bob)).result()
+    await (await cheap.start(agent, "by ada", session="t", metadata=ada)).result()
     run = await cheap.start(agent, "asked", session="u", metadata={"memory": {"scope": named}})
-    await run.result(timeout_s=30)
+    await run.result()
     assert [text for role, text in await said(run) if role == "user"] == told
 
 

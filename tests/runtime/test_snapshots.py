@@ -142,7 +142,7 @@ async def test_a_takeover_reads_the_tail_after_the_snapshot(log: Log, script: Sc
         counted.reads.clear()
         worker = a_worker(counted, agent, "second")
         serving = asyncio.create_task(worker.serve())
-        assert (await run.result(timeout_s=30)).output == "done"
+        assert (await run.result()).output == "done"
         assert counted.reads[0] == tail + 2
         assert max(counted.reads) <= tail + SNAPSHOT_EVENTS + 2
         worker.stop()
@@ -320,7 +320,7 @@ async def test_a_run_goes_on_whatever_becomes_of_its_snapshots(
     log, agent = MemoryLog(), ops(script, says("done"))
     log.snapshots = unkept = Unkept(how)
     async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
-        assert (await runtime.run(agent, "question", timeout_s=30)).output == "done"
+        assert (await runtime.run(agent, "question")).output == "done"
     assert unkept.asked > 0
 
 

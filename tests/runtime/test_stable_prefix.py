@@ -59,7 +59,7 @@ async def test_over_twenty_steps_each_request_begins_with_the_bytes_of_the_one_b
     await place.open(agent, providers={"sim": sim})
     picture = File.from_bytes(PNG, name="cat.png")
     run = await place.runtime.start(agent, ["Look.", picture], executor=place.executor)
-    assert (await run.result(timeout_s=60)).steps == STEPS
+    assert (await run.result()).steps == STEPS
     for before, after in zip(sim.sent, sim.sent[1:], strict=False):
         assert after[: len(before)] == before
     assert len(set(sim.tools)) == 1
@@ -78,7 +78,7 @@ async def test_the_log_has_a_picture_once_for_each_event_that_brings_it(place: P
     await place.open(agent, providers={"sim": sim})
     picture = File.from_bytes(PNG, name="cat.png")
     run = await place.runtime.start(agent, ["Look.", picture], executor=place.executor)
-    await run.result(timeout_s=60)
+    await run.result()
     assert sum(DIGEST.encode() in message for message in sim.sent[-1]) == 1
     events = place.log.events
     stored = [each.data for shard in range(events.shards) async for each in events.read(Shard(shard))]

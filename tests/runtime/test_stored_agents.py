@@ -67,7 +67,7 @@ async def working(log: Log, registry: Registry, name: str = "w1") -> AsyncIterat
 
 async def present(log: Log, holds: Callable[[Presence], bool]) -> Presence:
     """Return the process of which this holds, once there is one."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             found = next(filter(holds, await log.leases.present()), None)
             if found is not None:
@@ -78,7 +78,7 @@ async def present(log: Log, holds: Callable[[Presence], bool]) -> Presence:
 async def scheduled(log: Log, holds: Callable[[ScheduleUpdated], bool]) -> ScheduleUpdated:
     """Return the schedule once this holds."""
     subject = schedule_subject("daily", log.events.shards)
-    async with asyncio.timeout(60), contextlib.aclosing(log.events.follow(subject)) as stored:  # type: ignore[type-var]
+    async with asyncio.timeout(120), contextlib.aclosing(log.events.follow(subject)) as stored:  # type: ignore[type-var]
         async for each in stored:
             (event,) = decode(each.data).events
             assert isinstance(event, ScheduleUpdated)
@@ -104,7 +104,7 @@ async def test_an_agent_that_is_saved_while_a_worker_works_is_run_by_it(script: 
         saved = await runtime.agents.save(table, version=0, note="first", by=Actor(by="ada", via="console"))
         assert (saved.version, saved.by, saved.via, saved.note) == (1, "ada", "console", "first")
         run = await runtime.start(await runtime.agents.load("clerk"), "Go", executor="durable")
-        assert (await run.result(timeout_s=30)).output == "done"
+        assert (await run.result()).output == "done"
         events = [event async for event in run.stream(detailed=True)]
         assert [event.result for event in events if event.type == "tool_result"] == ["found order 7"]
         submitted = (await run.state()).submitted
@@ -124,7 +124,7 @@ async def test_a_worker_that_starts_later_serves_the_agents_that_it_can_run(scri
             served = await present(log, lambda each: "poor" in each.serves)
             assert "clerk" not in served.serves
             async with working(log, a_registry()):
-                assert (await run.result(timeout_s=30)).output == "done"
+                assert (await run.result()).output == "done"
 
 
 async def test_a_run_keeps_the_version_that_it_began_with(script: Script) -> None:
@@ -134,14 +134,14 @@ async def test_a_run_keeps_the_version_that_it_began_with(script: Script) -> Non
         first = script(calls(call("wait")), calls(call("search", "c2", q="old")), says("by the old one"))
         await runtime.agents.save({"name": "clerk", "model": first, "tools": ["wait", "search"]})
         old = await runtime.start(await runtime.agents.load("clerk"), "Go", executor="durable")
-        await asyncio.wait_for(held.entered.wait(), 30)
+        await asyncio.wait_for(held.entered.wait(), 120)
         second = await runtime.agents.save({"name": "clerk", "model": script(says("by the new one"))})
         new = await runtime.start(await runtime.agents.load("clerk"), "Go", executor="durable")
-        assert (await new.result(timeout_s=30)).output == "by the new one"
+        assert (await new.result()).output == "by the new one"
         held.let_go.set()
-        assert (await old.result(timeout_s=30)).output == "by the old one"
+        assert (await old.result()).output == "by the old one"
         again = await runtime.start(await runtime.agents.load("clerk", 1), "Go", executor="durable")
-        assert (await again.result(timeout_s=30)).output == "by the old one"
+        assert (await again.result()).output == "by the old one"
         assert second.version == 2
 
 
@@ -237,7 +237,7 @@ async def test_a_stored_agent_runs_in_this_process_with_its_tools(script: Script
     async with opened(log, a_registry()) as runtime:
         model = script(calls(call("brought", q="mine")), says("done"))
         await runtime.agents.save({"name": "clerk", "model": model, "tools": ["brought"]})
-        result = await runtime.run(await runtime.agents.load("clerk"), "Go", timeout_s=30)
+        result = await runtime.run(await runtime.agents.load("clerk"), "Go")
         assert result.output == "done"
     async with opened(log, Registry(tools=[search])) as runtime:
         with pytest.raises(NotRegistered, match="brought"):
@@ -365,11 +365,11 @@ async def test_the_end_of_a_run_starts_a_stored_agent_that_was_saved_while_the_w
         await runtime.agents.save({"name": "reader", "model": script(says("read"))})
         await present(log, lambda each: "reader" in each.serves)
         places = [hook_subject(shard, "after") for shard in range(log.events.shards)]
-        async with asyncio.timeout(30):  # what ended before the hook was followed starts nothing
+        async with asyncio.timeout(120):  # what ended before the hook was followed starts nothing
             while not all([await log.events.head(place) for place in places]):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await runtime.start(writer, "Go", executor="durable")
-        async with asyncio.timeout(30), contextlib.aclosing(runtime.follow()) as events:
+        async with asyncio.timeout(120), contextlib.aclosing(runtime.follow()) as events:
             ends = 0
             async for event in events:
                 ends += event.is_end

@@ -87,7 +87,7 @@ async def test_steps_run_after_what_they_need_and_what_is_not_met_is_skipped_wit
     )
     await place.open(settle)
     run = await place.start(settle, "17")
-    assert (await run.result(timeout_s=30)).output == '{"paid":"paid 1, paid 2","sku":"tea","n":null}'
+    assert (await run.result()).output == '{"paid":"paid 1, paid 2","sku":"tea","n":null}'
     assert DONE == ["find 17", "pay 1", "pay 2"]
     skipped = [event for event in await all_events(place, run) if isinstance(event, OperationSkipped)]
     assert [(event.place, event.failed) for event in skipped] == [
@@ -140,7 +140,7 @@ async def test_a_table_and_the_function_that_says_the_same_have_equal_traces(scr
             run = await rt.start(each, "17")
             await run.signal("paid", {"eur": 3})
             await approved(run)
-            assert (await run.result(timeout_s=30)).output == "paid 15 3"
+            assert (await run.result()).output == "paid 15 3"
             trace = await load_trace(rt.log, run.run_id)
         assert check_trace(trace) == []
         forms.append(canonical(trace))
@@ -278,9 +278,9 @@ async def test_a_step_that_fails_ends_the_run_or_lets_the_steps_that_need_it_go_
     goes_on = table(FIND, {**lost, "on_error": "continue"}, after, name="goes_on", output="${lost.error}")
     await cheap.open(fails, goes_on)
     with pytest.raises(RunFailed, match=r"step 'lost' failed: there is no find.result.nothing") as failed:
-        await (await cheap.start(fails, '{"order": "17"}')).result(timeout_s=30)
+        await (await cheap.start(fails, '{"order": "17"}')).result()
     assert failed.value.error_type == "workflow_failed"
-    result = await (await cheap.start(goes_on, "17")).result(timeout_s=30)
+    result = await (await cheap.start(goes_on, "17")).result()
     assert result.output == "there is no find.result.nothing"
 
 
@@ -288,7 +288,7 @@ async def test_a_condition_that_cannot_be_evaluated_fails_its_step(cheap: Place)
     broken = table(FIND, {"id": "b", "tool": "pay", "arguments": {"amount": 1}, "when": "find.result.no > 1"})
     await cheap.open(broken)
     with pytest.raises(RunFailed, match=r"step 'b' failed: its condition cannot be evaluated: .*'no'"):
-        await (await cheap.start(broken, "17")).result(timeout_s=30)
+        await (await cheap.start(broken, "17")).result()
 
 
 async def test_a_step_is_tried_as_often_as_it_says_and_held_to_its_postcondition(cheap: Place) -> None:
@@ -308,9 +308,9 @@ async def test_a_step_is_tried_as_often_as_it_says_and_held_to_its_postcondition
         name="wrong",
     )
     await cheap.open(tried, wrong)
-    assert (await (await cheap.start(tried, "")).result(timeout_s=30)).output == "at last"
+    assert (await (await cheap.start(tried, "")).result()).output == "at last"
     with pytest.raises(RunFailed, match=r"step 'a' failed: the postcondition does not hold: .*observed 15"):
-        await (await cheap.start(wrong, "")).result(timeout_s=30)
+        await (await cheap.start(wrong, "")).result()
 
 
 async def test_an_agent_is_run_again_after_it_failed_and_a_question_has_to_be_answered_with_a_yes(
@@ -336,14 +336,14 @@ async def test_an_agent_is_run_again_after_it_failed_and_a_question_has_to_be_an
     await cheap.open(asked, shaky)
     run = await cheap.start(asked, "17")
     await approved(run)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     declined = await cheap.start(asked, "18")
     async for event in declined.stream():
         if event.type == "approval_requested":
             await declined.resolve(event.approval_id, "rejected", note="too late")
             break
     with pytest.raises(RunFailed, match=r"step 'ask' failed: the answer was no: too late"):
-        await declined.result(timeout_s=30)
+        await declined.result()
 
 
 async def test_a_run_goes_on_with_the_table_that_it_began_with(cheap: Place) -> None:
@@ -359,7 +359,7 @@ async def test_a_run_goes_on_with_the_table_that_it_began_with(cheap: Place) -> 
     cheap.registry._add_tool(find_order)
     await cheap.hand_over(run)
     await run.signal("go")
-    assert (await run.result(timeout_s=30)).output == "before 17"
+    assert (await run.result()).output == "before 17"
     assert DONE == ["find 17"]
 
 
@@ -376,6 +376,6 @@ async def test_a_table_is_a_tool_of_an_agent(cheap: Place, script: Any) -> None:
     clerk = Agent("clerk", model=script({"tool_calls": [request]}, says("15 days")), tools=[settle.as_tool()])
     await cheap.open(clerk)
     run = await cheap.start(clerk, "How late?")
-    assert (await run.result(timeout_s=30)).output == "15 days"
+    assert (await run.result()).output == "15 days"
     called = [event for event in await all_events(cheap, run) if isinstance(event, ToolCall)]
     assert [event.tool_call_id for event in called if event.agent == "settle"] == ["find/find_order#0"]

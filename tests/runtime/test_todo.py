@@ -26,7 +26,7 @@ async def test_what_is_noted_and_done_is_part_of_the_run(place: Place, script: C
     )
     await place.open(agent)
     run = await place.start(agent)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     todos = (await run.state()).todos
     assert [(todo.id, todo.text, todo.done) for todo in todos] == [
         ("1.0", "buy milk", False),
@@ -61,7 +61,7 @@ async def test_a_call_finds_what_the_calls_before_it_in_its_step_have_written(
     )
     await place.open(agent)
     run = await place.start(agent)
-    await run.result(timeout_s=30)
+    await run.result()
     results = {e.tool_call_id: e.result for e in await place.events(run) if e.type == "tool_result"}
     assert results == {"a": "1.0", "b": "done", "c": [{"id": "1.0", "text": "buy milk", "done": True}]}
 

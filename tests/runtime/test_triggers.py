@@ -51,7 +51,7 @@ async def test_the_ids_of_a_request_reach_the_runs_below_and_the_log_lines_of_th
         runtime = await place.open(agent)
         trigger = Trigger(kind="hook", name="desk", key="d1", request_id="r-17", traceparent=TRACE)
         run = await place.start(agent, "top", trigger=trigger)
-        await run.result(timeout_s=30)
+        await run.result()
     finally:
         logger.removeHandler(handler)
     rows = {row.parent is None: row for row in await runtime.list_runs()}
@@ -65,7 +65,7 @@ async def test_a_run_without_a_trigger_was_started_by_the_api(place: Place, scri
     agent = Agent("lead", model=script(says("done")))
     await place.open(agent)
     run = await place.start(agent, "hello")
-    await run.result(timeout_s=30)
+    await run.result()
     submitted = (await run.state()).submitted
     assert submitted is not None
     assert submitted.trigger is None

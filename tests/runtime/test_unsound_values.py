@@ -130,7 +130,7 @@ async def test_a_tool_that_shows_what_no_log_can_hold_fails_alone(
     agent = Agent("helper", model=script(calls(call("shows")), says("done")), tools=[shows])
     async with Runtime.open("memory://", registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")
-        assert (await run.result(timeout_s=30)).output == "done"
+        assert (await run.result()).output == "done"
         [result] = [event async for event in run.stream(detailed=True) if event.type == "tool_result"]
         assert not result.success
 
@@ -144,7 +144,7 @@ async def test_a_tool_may_fail_with_any_message(script: Script) -> None:
     agent = Agent("helper", model=script(calls(call("fails")), says("done")), tools=[fails])
     async with Runtime.open("memory://", registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")
-        assert (await run.result(timeout_s=30)).output == "done"
+        assert (await run.result()).output == "done"
         [result] = [event async for event in run.stream(detailed=True) if event.type == "tool_result"]
         assert result.error == "ValueError: a?b"
 
@@ -165,7 +165,7 @@ async def test_a_model_may_cut_a_character_in_two_or_write_half_of_one(tmp_path:
     async with Runtime.open(log=log, registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")
         drafts = [event.text async for event in run.stream() if event.type == "text"]
-        assert (await run.result(timeout_s=30)).output == "".join(drafts) == "sun \U0001f31e and a\ufffdb"
+        assert (await run.result()).output == "".join(drafts) == "sun \U0001f31e and a\ufffdb"
         assert check_trace(await load_trace(log, run.run_id)) == []
 
 
@@ -182,7 +182,7 @@ async def test_what_is_nested_too_deeply_is_refused_or_told_to_the_model(script:
         with pytest.raises(ConfigError, match="metadata must be a JSON object"):
             await runtime.start(agent, "question", metadata={"deep": _nested(2_000)})
         run = await runtime.start(agent, "question")
-        assert (await run.result(timeout_s=30)).output == "done"
+        assert (await run.result()).output == "done"
         (result,) = [event async for event in run.stream(detailed=True) if event.type == "tool_result"]
     assert (result.success, result.error) == (False, "the arguments are not a JSON object")
 

@@ -17,7 +17,7 @@ Script = Callable[..., str]
 
 
 async def seen(run: RunHandle[Any], after: str | None = None, **options: Any) -> list[Event]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         return [event async for event in run.until_waiting(after, detailed=True, **options)]
 
 

@@ -74,7 +74,7 @@ async def test_a_call_waits_for_a_signal_without_a_worker(place: Place, script: 
     await run.signal("shipped", {"by": "sea"})
     sent = await run.signal("paid", {"eur": 40}, key="evt_17", by="bank")
     assert (sent.number, sent.is_new) == (2, True)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
     again = await run.signal("paid", {"eur": 40}, key="evt_17", by="bank")
     assert (again.number, again.is_new) == (2, False)
     with pytest.raises(RunFinished):
@@ -112,7 +112,7 @@ async def test_a_signal_that_comes_before_its_wait_is_kept(place: Place, script:
         await run.signal("paid", data, key=f"evt_{number}")
         await run.signal("paid", data, key=f"evt_{number}")
     go.set()
-    await run.result(timeout_s=30)
+    await run.result()
     assert (await results(place, run))["s"].result == [{"eur": 2}, {"eur": 3}]
     trace = await load_trace(place.log, run.run_id)
     dropped = [(event.key, event.problem) for event in trace.events if event.type == "signal_dropped"]
@@ -145,7 +145,7 @@ async def test_a_call_sleeps_for_days_without_a_worker(script: Script) -> None:
     clock.ahead_s = 3 * DAY_S + 1
     async with Runtime.open(log=log, registry=registry) as later:
         await later.drive(run.run_id)
-        await later.get_run(run.run_id).result(timeout_s=30)
+        await later.get_run(run.run_id).result()
         trace = await load_trace(log, run.run_id)
     waits = [event for event in trace.events if isinstance(event, WaitStarted | WaitEnded)]
     assert [(each.type, each.wait_id) for each in waits] == [
@@ -186,7 +186,7 @@ async def test_a_wait_that_nobody_ends_in_time_is_over(script: Script) -> None:
                 assert (event.tool_call_id, event.result) == ("p", "not paid")
                 break
         go.set()
-        await run.result(timeout_s=30)
+        await run.result()
 
 
 async def test_the_oldest_wait_takes_the_signal(place: Place, script: Script) -> None:
@@ -204,7 +204,7 @@ async def test_the_oldest_wait_takes_the_signal(place: Place, script: Script) ->
     first = [each.id for each in (await run.state()).waiting_calls]
     await run.signal("go", 1)
     await run.signal("go", 2)
-    await run.result(timeout_s=30)
+    await run.result()
     found = await results(place, run)
     assert [found[call_id].result for call_id in first] == [1, 2]
 
@@ -251,7 +251,7 @@ async def test_a_wait_that_is_none_fails_the_call(script: Script, wait: Any, pro
     agent = Agent("chaser", model=script(calls(call("clumsy")), says("done")), tools=[clumsy])
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
         run = await runtime.start(agent, "question")
-        await run.result(timeout_s=30)
+        await run.result()
         assert problem in (await run.history())[2].content
 
 
@@ -271,7 +271,7 @@ async def test_a_fork_waits_again_and_finds_the_signals_that_the_open_call_had_r
         run = await runtime.start(agent, "question")
         await waiting(run)
         await run.signal("one", 1)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             async for event in run.stream():
                 if event.type == "wait_started" and event.name == "two":
                     break
@@ -280,7 +280,7 @@ async def test_a_fork_waits_again_and_finds_the_signals_that_the_open_call_had_r
         fork = await runtime.fork(run.run_id, at=revision)
         await waiting(fork)
         await fork.signal("two", 2)
-        await fork.result(timeout_s=30)
+        await fork.result()
         await run.cancel()
         assert [each.data for each in seen[-2:] if each is not None] == [1, 2]
         trace = await load_trace(log, fork.run_id)
@@ -324,7 +324,7 @@ async def test_a_callback_is_answered_once_with_its_token(place: Place, script: 
         await runtime.answer_callback(token, "x" * (256 * 1024))
     assert token not in str(refused.value)
     assert (await runtime.answer_callback(token, {"page": 1}, by="scanner")).is_new
-    await run.result(timeout_s=30)
+    await run.result()
     assert not (await runtime.answer_callback(token, {"page": 2})).is_new
     assert (await results(place, run))["r"].result == [{"page": 1}, "", "scanner"]
     trace = await load_trace(place.log, run.run_id)
@@ -344,7 +344,7 @@ async def test_of_several_who_answer_a_callback_or_send_one_key_at_once_one_hear
     assert ([each.number for each in sent], sum(each.is_new for each in sent)) == ([1] * 4, 1)
     answers = await asyncio.gather(*(place.runtime.answer_callback(ring.told[0], n) for n in range(4)))
     assert ([each.number for each in answers], sum(each.is_new for each in answers)) == ([2] * 4, 1)
-    await run.result(timeout_s=30)
+    await run.result()
     answered = next(number for number, each in enumerate(answers) if each.is_new)
     assert (await results(place, run))["r"].result == [answered, "", ""]
 
@@ -354,11 +354,11 @@ async def test_a_callback_may_be_answered_before_its_call_waits(script: Script) 
     log, registry = MemoryLog(), Registry(agents=[ring.agent])
     async with Runtime.open(log=log, registry=registry) as runtime:
         run = await runtime.start(ring.agent, "question")
-        await asyncio.wait_for(ring.rang.wait(), 30)
+        await asyncio.wait_for(ring.rang.wait(), 120)
         await run.signal("callback-scan-0", "not for the callback")
         await runtime.answer_callback(ring.told[0], "early")
         ring.go.set()
-        await run.result(timeout_s=30)
+        await run.result()
         trace = await load_trace(log, run.run_id)
     assert not [event for event in trace.events if event.type == "status" and event.status == "paused"]
     (ended,) = [event for event in trace.events if isinstance(event, WaitEnded)]
@@ -372,7 +372,7 @@ async def test_every_token_of_a_callback_is_valid_until_one_is_used(script: Scri
     log, registry = MemoryLog(), Registry(agents=[ring.agent])
     async with Runtime.open(log=log, registry=registry, lease_s=1) as first:
         run_id = (await first.start(ring.agent, "question")).run_id
-        await asyncio.wait_for(ring.rang.wait(), 30)
+        await asyncio.wait_for(ring.rang.wait(), 120)
     ring.go.set()
     async with Runtime.open(log=log, registry=registry) as second:
         await second.drive(run_id)
@@ -381,7 +381,7 @@ async def test_every_token_of_a_callback_is_valid_until_one_is_used(script: Scri
         await second.answer_callback(old, "by the first")
         with pytest.raises((SignalError, RunFinished)):
             await second.answer_callback(new, "by the second")
-        await run.result(timeout_s=30)
+        await run.result()
         assert "by the first" in (await run.history())[2].content
 
 
@@ -396,7 +396,7 @@ async def test_a_callback_that_nobody_answers_is_over_and_its_token_void(script:
         with pytest.raises(SignalError, match="time is over"):
             await later.answer_callback(ring.told[0], "late")
         await later.drive("ringing")
-        await later.get_run("ringing").result(timeout_s=30)
+        await later.get_run("ringing").result()
         with pytest.raises(RunFinished):
             await later.answer_callback(ring.told[0], "late")
         with pytest.raises(SignalError, match="not the token of a callback: it is incomplete"):
@@ -420,7 +420,7 @@ async def test_the_url_of_a_callback_needs_the_address_of_the_door(
         monkeypatch.setenv("FOLDLOG_PUBLIC_URL", address)
         async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
             run = await runtime.start(agent, "question")
-            await run.result(timeout_s=30)
+            await run.result()
             assert found in (await run.history())[2].content
     monkeypatch.setenv("FOLDLOG_PUBLIC_URL", "door.example")
     with pytest.raises(ConfigError, match="must be a URL of http or https"):

@@ -37,7 +37,7 @@ def without_times(why: Why) -> tuple[str, str, Any]:
 
 async def until(runtime: Runtime, run: RunHandle[Any], kind: str) -> Why:
     """Wait until the run waits for this."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             found = (await run.pending()).why
             if found is not None and found.kind == kind:
@@ -96,7 +96,7 @@ async def test_a_run_is_behind_others_of_its_session(cheap: Place, script: Scrip
     assert await told(runtime, first) is None
     held.let_go.set()
     for run in [first, *others]:
-        await run.result(timeout_s=30)
+        await run.result()
 
 
 async def test_a_run_is_in_line_for_a_slot_of_its_agent(cheap: Place, script: Script) -> None:
@@ -113,7 +113,7 @@ async def test_a_run_is_in_line_for_a_slot_of_its_agent(cheap: Place, script: Sc
     assert why.action.run_id == first.run_id
     held.let_go.set()
     for run in (first, second):
-        await run.result(timeout_s=30)
+        await run.result()
 
 
 async def test_a_call_waits_for_what_another_call_holds(cheap: Place, script: Script) -> None:
@@ -135,7 +135,7 @@ async def test_a_call_waits_for_what_another_call_holds(cheap: Place, script: Sc
     says_so(why, rf"`print` waits for `printer`, held by run {first.run_id} since {CLOCK}\.", "open")
     gate.set()
     for run in (first, second):
-        await run.result(timeout_s=30)
+        await run.result()
 
 
 async def test_the_worker_of_a_run_is_silent(script: Script) -> None:
@@ -216,7 +216,7 @@ async def test_people_have_to_decide(cheap: Place, script: Script) -> None:
     assert why.action is not None
     assert (why.action.approval_id, why.action.names) == (pending.approval_id, (pending.approval_id,))
     await run.resolve(pending.approval_id, "rejected")
-    await run.result(timeout_s=30)
+    await run.result()
 
 
 async def test_people_are_asked_and_have_to_settle_what_nobody_knows(cheap: Place, script: Script) -> None:
@@ -267,7 +267,7 @@ async def test_a_person_paused_a_run_or_all_models_have_failed(cheap: Place, scr
     runs.append(await cheap.start(paused))
     says_so(await until(runtime, runs[0], "manual"), rf"Paused by ada at {CLOCK}\.", "resume")
     await runs[0].resume()
-    await runs[0].result(timeout_s=30)
+    await runs[0].result()
     run = await cheap.start(failed)
     says_so(await until(runtime, run, "policy"), r"All models have failed \(rate_limit\)\.", "resume")
     await run.cancel()

@@ -50,7 +50,7 @@ async def test_a_workflow_goes_from_operation_to_operation_and_nothing_unsafe_ru
     await place.open(settle)
     run = await place.start(settle, "17")
     await run.signal("paid", {"eur": 3})
-    result = await run.result(timeout_s=30)
+    result = await run.result()
     assert result.output == "17 ['paid 1', 'paid 2'] 0 {'eur': 3} 7"
     assert sorted(DONE) == ["find 17", "pay 1", "pay 2"]
 
@@ -63,7 +63,7 @@ async def test_the_code_begins_again_after_every_commit_and_does_nothing_twice(
     await cheap.open(settle)
     run = await cheap.start(settle, "17")
     await run.signal("paid", {"eur": 3})
-    assert (await run.result(timeout_s=30)).output == "17 ['paid 1', 'paid 2'] 0 {'eur': 3} 7"
+    assert (await run.result()).output == "17 ['paid 1', 'paid 2'] 0 {'eur': 3} 7"
     assert sorted(DONE) == ["find 17", "pay 1", "pay 2"]
 
 
@@ -81,7 +81,7 @@ async def test_a_callback_is_told_once_and_its_answer_goes_on(place: Place) -> N
     await run_is_parked(run)
     (token,) = told
     await place.runtime.answer_callback(token, {"pages": 3}, by="scanner")
-    assert (await run.result(timeout_s=30)).output == "letter: {'pages': 3} None"
+    assert (await run.result()).output == "letter: {'pages': 3} None"
     assert len(told) == 1
     assert token not in repr([event async for event in run.stream(detailed=True)])
 
@@ -99,9 +99,7 @@ async def test_a_callback_that_cannot_be_told_fails(cheap: Place) -> None:
         return ""
 
     await cheap.open(untold)
-    assert (await (await cheap.start(untold, "")).result(timeout_s=30)).output == (
-        "scan#0 error OSError: no route"
-    )
+    assert (await (await cheap.start(untold, "")).result()).output == ("scan#0 error OSError: no route")
 
 
 async def test_a_run_of_an_agent_is_a_child_and_its_output_goes_on(place: Place, script: Any) -> None:
@@ -113,7 +111,7 @@ async def test_a_run_of_an_agent_is_a_child_and_its_output_goes_on(place: Place,
 
     await place.open(write)
     run = await place.start(write, "tea")
-    assert (await run.result(timeout_s=30)).output == "wrote: a text"
+    assert (await run.result()).output == "wrote: a text"
 
 
 async def test_an_operation_that_fails_is_an_error_that_the_code_may_catch(cheap: Place) -> None:
@@ -130,9 +128,9 @@ async def test_an_operation_that_fails_is_an_error_that_the_code_may_catch(cheap
         return str(await run.call(refuse))
 
     await cheap.open(caught, uncaught)
-    assert (await (await cheap.start(caught, "")).result(timeout_s=30)).output == "refuse#0 error"
+    assert (await (await cheap.start(caught, "")).result()).output == "refuse#0 error"
     with pytest.raises(RunFailed, match="refuse#0 failed: no") as failed:
-        await (await cheap.start(uncaught, "")).result(timeout_s=30)
+        await (await cheap.start(uncaught, "")).result()
     assert failed.value.error_type == "workflow_failed"
 
 
@@ -167,7 +165,7 @@ async def test_code_that_no_longer_fits_the_log_parks_the_run_and_code_that_fits
     assert listed[run.run_id] == why
     asked["name"] = "first"
     await run.resume()
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result()).output == "done"
 
 
 async def test_a_pause_while_the_code_asks_for_more_holds_it_back_until_the_run_is_resumed(
@@ -197,7 +195,7 @@ async def test_a_pause_while_the_code_asks_for_more_holds_it_back_until_the_run_
     go_on.set()
     await run_is(run, "manual")
     await run.resume()
-    assert (await run.result(timeout_s=30)).output == ["slow", [7, {"id": "after", "days": 15}]]
+    assert (await run.result()).output == ["slow", [7, {"id": "after", "days": 15}]]
     assert DONE == ["find after"]
 
 
@@ -224,7 +222,7 @@ async def test_a_signal_that_comes_while_a_value_is_computed_does_not_have_it_co
     await run.signal("paid", 3)
     await run.signal("paid", 4)
     go_on.set()
-    assert (await run.result(timeout_s=30)).output == [7, 3]
+    assert (await run.result()).output == [7, 3]
     assert computed == ["begun", "done"]
 
 
@@ -256,7 +254,7 @@ async def test_what_a_function_does_not_take_is_refused_before_the_first_event(c
     with pytest.raises(ConfigError, match="as a JSON object with order, urgent"):
         await cheap.start(typed, "17")
     run = await cheap.start(typed, '{"order": 17, "urgent": true}')
-    assert (await run.result(timeout_s=30)).output == 18
+    assert (await run.result()).output == 18
 
 
 def test_a_function_that_cannot_be_a_workflow_is_refused() -> None:
@@ -285,9 +283,9 @@ async def test_an_operation_that_is_never_awaited_and_a_foreign_await_end_the_ru
 
     await cheap.open(forgetful, foreign)
     with pytest.raises(RunFailed, match="never awaited: pay#0"):
-        await (await cheap.start(forgetful, "")).result(timeout_s=30)
+        await (await cheap.start(forgetful, "")).result()
     with pytest.raises(RunFailed, match="a workflow awaits only what its run gives"):
-        await (await cheap.start(foreign, "")).result(timeout_s=30)
+        await (await cheap.start(foreign, "")).result()
 
 
 async def test_an_operation_may_be_awaited_in_several_branches_at_once(cheap: Place) -> None:
@@ -306,7 +304,7 @@ async def test_an_operation_may_be_awaited_in_several_branches_at_once(cheap: Pl
     DONE.clear()
     await cheap.open(shared)
     run = await cheap.start(shared, "")
-    assert (await run.result(timeout_s=30)).output == [["1", "1"], [["1", 7], ["1", 7]], 0, "2", "2"]
+    assert (await run.result()).output == [["1", "1"], [["1", 7], ["1", 7]], 0, "2", "2"]
     assert DONE == ["find 1", "find 2"]
 
 
@@ -321,7 +319,7 @@ async def test_an_operation_that_lost_its_race_ends_for_all_that_await_it(cheap:
         return await run.gather(other, lambda r: r.first(wait, r.sleep()))
 
     await cheap.open(loser)
-    assert (await (await cheap.start(loser, "")).result(timeout_s=30)).output == [None, [1, None]]
+    assert (await (await cheap.start(loser, "")).result()).output == [None, [1, None]]
 
 
 async def test_a_timeout_of_the_loop_is_refused_in_a_workflow(cheap: Place) -> None:
@@ -333,4 +331,4 @@ async def test_a_timeout_of_the_loop_is_refused_in_a_workflow(cheap: Place) -> N
 
     await cheap.open(hurried)
     with pytest.raises(RunFailed, match="RuntimeError: Timeout should be used inside a task"):
-        await (await cheap.start(hurried, "")).result(timeout_s=30)
+        await (await cheap.start(hurried, "")).result()

@@ -49,7 +49,6 @@ def test_a_part_is_measured_kept_and_shown_on_the_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(300)
 def test_workload_a_is_drawn_and_judged(tmp_path: Path) -> None:
     benchmarks("workload-a", "--quick", "--into", tmp_path)
     page = (tmp_path / "README.md").read_text()

@@ -90,7 +90,7 @@ async def wants_disconnects(ports: Ports) -> bool:
 
 
 def monitor(port: int, page: str) -> dict[str, Any]:
-    with closing(urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=30)) as answer:
+    with closing(urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=120)) as answer:
         return json.load(answer)
 
 
@@ -134,7 +134,7 @@ async def test_three_servers_from_the_nodes_file_form_a_cluster_that_syncs_every
     assert [page["jetstream"]["config"].get("sync_always") for page in pages] == [True, True, True]
 
     async with await nats.connect(f"nats://127.0.0.1:{cluster[0].client}") as client:
-        log = client.jetstream(timeout=30)
+        log = client.jetstream(timeout=120)
         stream = await log.add_stream(StreamConfig("log", subjects=["log"], num_replicas=3))
         assert stream.cluster is not None
         peers = [peer.name for peer in stream.cluster.replicas or []]

@@ -58,7 +58,7 @@ async def trace_of(runnable: Any) -> Events:
             if event.type == "status" and getattr(event, "status", "") == "paused":
                 for approval in (await run.state()).pending_approvals:
                     await run.resolve(approval.request.approval_id, "approved")
-        await run.result(timeout_s=30)
+        await run.result()
         return list((await load_trace(rt.log, run.run_id)).events)
 
 
