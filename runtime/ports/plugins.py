@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Iterator, Mapping
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from typing import Any, cast
 
 from ...eventlog.errors import ConfigError, FoldlogError
 
@@ -16,12 +17,28 @@ PROJECT = "foldlog.project"
 
 @functools.cache
 def installed(group: str) -> Mapping[str, EntryPoint]:
-    """Return the entry points of a group by name, read once per process: a read opens a file of every distribution.
+    """Return the entry points of a group by name, looked for once per process.
 
     An entry point of another package replaces one of the same name that ships with foldlog.
     """
-    shipped_first = sorted(entry_points(group=group), key=lambda entry: not _is_shipped(entry))
+    found = _read(tuple(sys.path)).select(group=group)
+    shipped_first = sorted(found, key=lambda entry: not _is_shipped(entry))
     return {entry.name: entry for entry in shipped_first}
+
+
+def forget() -> None:
+    """Look again for what is installed, when next asked."""
+    installed.cache_clear()
+    _read.cache_clear()
+
+
+@functools.lru_cache(1)
+def _read(_path: tuple[str, ...]) -> EntryPoints:
+    """Return the entry points of all groups: a read opens a file of every distribution, and many groups are asked for.
+
+    The path of the import system decides what they are; it grows by the project's directory when agents are loaded.
+    """
+    return cast("EntryPoints", entry_points())  # in Python 3.11 of another type, which has the same `select`
 
 
 def loaded(entry: EntryPoint) -> Any:

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from foldlog.eventlog.embedded import stop_server
-from foldlog.runtime.ports.plugins import installed
+from foldlog.runtime.ports import plugins
 
 from tests.docs.markdown import ROOT, Block
 from tests.docs.shell import Command, Ids, Shell, commands
@@ -51,7 +51,7 @@ class Project:
             ignore=shutil.ignore_patterns("*.pem"),
         )
         before, modules = Path.cwd(), set(sys.modules)
-        forget_plugins()
+        plugins.forget()
         os.chdir(directory)
         sys.path.insert(0, str(directory))
         shell = await Shell.start(directory, _environment(commands))
@@ -61,7 +61,7 @@ class Project:
             os.chdir(before)
             sys.path.remove(str(directory))
             await shell.aclose()
-            forget_plugins()
+            plugins.forget()
             await stop_server(directory / ".foldlog" / "log")
             for name in set(sys.modules) - modules:
                 if _lies_in(directory, sys.modules[name]):
@@ -98,11 +98,6 @@ class Project:
         outcome = eval(code, self._names)
         if asyncio.iscoroutine(outcome):
             await outcome
-
-
-def forget_plugins() -> None:
-    """Look for installed plugins again: a reader has a process of its own."""
-    installed.cache_clear()
 
 
 def _environment(commands: Path) -> dict[str, str]:
