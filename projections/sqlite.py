@@ -10,6 +10,7 @@ import contextlib
 import logging
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -79,7 +80,6 @@ class RowStore:
 
     def __init__(self, path: Path | None, namespace: str, projections: Sequence[Projection[Any]]) -> None:
         self._path, self._namespace, self._projections = path, namespace, tuple(projections)
-        self._decoders = {p.name: msgspec.json.Decoder(p.row) for p in projections}
         self._db = self._connect()
         try:
             with contextlib.suppress(CacheDamaged), self._guarded():
@@ -315,8 +315,14 @@ class RowStore:
         return found
 
     def _decode(self, projection: Projection[RowT], data: bytes) -> RowT:
-        row: RowT = self._decoders[projection.name].decode(data)
+        row: RowT = _decoder(projection.row).decode(data)
         return row
+
+
+@cache
+def _decoder(row: type[Any]) -> msgspec.json.Decoder[Any]:
+    """Return the decoder of the rows of a type, which takes longer to make than a file to open."""
+    return msgspec.json.Decoder(row)
 
 
 def _table(projection: Projection[Any]) -> str:
