@@ -8,10 +8,11 @@ import atexit
 import gc
 import importlib
 import io
-import json
+import marshal
 import os
 import pkgutil
 import random
+import re
 import runpy
 import selectors
 import signal
@@ -27,17 +28,32 @@ from typing import Any, BinaryIO, cast
 
 import typer.main
 from foldlog.adapters.cli import app as root
+from foldlog.projections import sqlite
+from foldlog.projections.approvals import Approvals
+from foldlog.projections.operating.costs import Costs
+from foldlog.projections.run_list import RunList
+from foldlog.replay import read_archive, replay
+from foldlog.runtime import Agent
+from foldlog.runtime.ports import plugins
+from foldlog.runtime.ports.executor import EXECUTORS
+from typer.core import TyperArgument, TyperOption
 
-MODULES = (
-    "foldlog.adapters.demo.show",
+TESTS = Path(__file__).parents[1]
+PACKAGES = (
+    "foldlog.adapters.cli",
+    "foldlog.adapters.demo",
+    "foldlog.adapters.knowledge",
     "foldlog.adapters.mcp",
-    "foldlog.adapters.models.openai",
-    "foldlog.adapters.models.prices",
-    "foldlog.adapters.models.scripted",
-    "foldlog.eventlog.embedded",
-    "foldlog.eventlog.jetstream",
+    "foldlog.adapters.models",
+    "foldlog.eventlog",
+    "foldlog.projections",
     "foldlog.replay",
     "foldlog.runtime",
+)
+"""All of their modules are imported, also those that a command imports only once it needs them."""
+SELDOM = re.compile(r"\b(__main__|asyncapi|conformance|mcp_server|pytest_plugin|strategies)\b")
+COMMANDS = os.path.dirname(sys.executable)  # noqa: PTH120
+MODULES = (
     "anyio._backends._asyncio",
     "mcp.client.session",
     "openai",
@@ -49,20 +65,39 @@ MODULES = (
 
 
 def load() -> dict[str, Callable[[], None]]:
-    """Import what a command might; the commands by name."""
-    package = sys.modules[root.__package__]
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+    """Import and build what a command might; the commands by name."""
+    for name in PACKAGES:
+        package = importlib.import_module(name)
+        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+            if not SELDOM.search(module.name):
+                importlib.import_module(module.name)
     for name in MODULES:
         importlib.import_module(name)
-    fake = runpy.run_path(str(Path(__file__).parents[1] / "fakes" / "mcp_server.py"))
+    fake = runpy.run_path(str(TESTS / "fakes" / "mcp_server.py"))
     command = typer.main.get_command(root.app)
     typer.main.get_command = lambda _: command  # made once, not by each
+    build_validators(command)
+    Agent("first")  # builds the validators of its settings
+    for trace in read_archive((TESTS / "histories" / "v1" / "approvals.jsonl").read_bytes()).traces.values():
+        assert replay(trace).divergence is None  # makes the decoders of what is stored
+    for projection in (RunList(), Approvals(), Costs()):
+        sqlite._decoder(projection.row)
+    sys.path.insert(0, COMMANDS)
+    plugins.installed(EXECUTORS)  # reads the entry points on the path
+    plugins.installed.cache_clear()  # there may be others on the path of a command
     assert threading.active_count() == 1, "a thread would be missing in what is forked"
     gc.collect()
     gc.freeze()
     return {"foldlog": root.main, "mcp_server": fake["main"]}
+
+
+def build_validators(command: Any) -> None:
+    """Build those of the options and arguments of the command and all below it."""
+    for parameter in command.params:
+        if isinstance(parameter, (TyperArgument, TyperOption)):
+            parameter.get_runtime_param()
+    for below in getattr(command, "commands", {}).values():
+        build_validators(below)
 
 
 class Server:
@@ -109,7 +144,7 @@ class Server:
                 os.close(stream)
             client.close()
             return None
-        order: dict[str, Any] = json.loads(told)
+        order: dict[str, Any] = marshal.loads(told)
         if (process := os.fork()) == 0:
             self._leave()
             client.close()
@@ -162,13 +197,11 @@ def become(order: dict[str, Any], streams: list[int]) -> None:
         os.close(stream)
     os.chdir(order["cwd"])
     os.environ.clear()
-    os.environ.update(order["environ"])
+    os.environb.update(order["environ"])
     time.tzset()
     random.seed()
     tempfile.tempdir = None
-    command = os.path.join(os.path.dirname(sys.executable), order["name"])  # noqa: PTH118, PTH120
-    sys.argv = [command, *order["argv"]]
-    sys.path.insert(0, os.path.dirname(command))  # noqa: PTH120
+    sys.argv = [f"{COMMANDS}/{order['name']}", *order["argv"]]
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.stdin = text(0, "rb", "strict")
     sys.stdout = text(1, "wb", "strict")
