@@ -32,6 +32,7 @@ from foldlog.runtime import Runtime
 
 from tests.cluster.networks import Network, network
 from tests.cluster.nodes import CONFIG, ROOT, Cluster, Node, foldlog
+from tests.cluster.work import opened, registry
 
 RUNS_AT_ONCE = 50
 WORKERS = 3
@@ -104,7 +105,7 @@ class Rehearsal:
 
     async def carry_out(self) -> Report:
         (self.directory / "script.json").write_text(json.dumps(SCRIPT))
-        os.environ["REHEARSAL"] = str(self.directory)
+        os.environ["REHEARSAL"] = os.environ["FOLDLOG_SCRIPT_DIR"] = str(self.directory)
         async with self.cluster, self._workers(), self._runtime() as runtime:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._faults())
@@ -117,7 +118,7 @@ class Rehearsal:
 
     @contextlib.asynccontextmanager
     async def _runtime(self) -> AsyncIterator[Runtime]:
-        async with Runtime.open(self.cluster.url, registry=_registry()) as runtime:
+        async with Runtime.open(self.cluster.url, registry=registry) as runtime:
             yield runtime
 
     @contextlib.asynccontextmanager
@@ -167,8 +168,6 @@ class Rehearsal:
 
     async def _answer(self, runtime: Runtime) -> None:
         """Be the operator: look into the database for calls in doubt, and say what came of them."""
-        from tests.cluster.work import opened
-
         while not self._runs_over:
             await asyncio.sleep(1.0)
             with contextlib.suppress(LogUnavailable):
@@ -316,8 +315,6 @@ class Rehearsal:
     # --- the counting
 
     async def _count(self, runtime: Runtime) -> None:
-        from tests.cluster.work import opened
-
         watch, times, terminals, completed = Watch(), [], {}, 0
         async for recorded in watched(runtime, watch, self.report):
             times.append(recorded.commit.at)
@@ -364,12 +361,6 @@ async def watched(runtime: Runtime, watch: Watch, report: Report) -> AsyncIterat
             recorded = chain.verify(stored)
             report.violations += len(watch.feed(stored))
             yield recorded
-
-
-def _registry() -> Any:
-    from tests.cluster.work import registry
-
-    return registry
 
 
 @contextlib.contextmanager

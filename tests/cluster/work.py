@@ -65,9 +65,5 @@ async def pay(context: ToolContext) -> str:
     return "paid"
 
 
-agent = Agent(
-    "rehearsed",
-    model=f"scripted:{os.environ.get('REHEARSAL', '.')}/script.json",
-    tools=[look, keep, pay],
-)
+agent = Agent("rehearsed", model="scripted:script.json", tools=[look, keep, pay])
 registry = Registry(agents=[agent])
