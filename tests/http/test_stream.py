@@ -315,6 +315,22 @@ async def _many(runtime: Runtime, count: int) -> list[str]:
     return [await done(runtime) for _ in range(count)]
 
 
+async def test_a_viewer_of_a_run_that_is_erased_is_told_that_it_is_gone_and_so_is_one_that_comes_back() -> (
+    None
+):
+    async with api(MemoryLog()) as served:
+        run_id = await done(served.runtime)
+        async with viewing(served, f"run:{run_id}") as reader:
+            await reader.next()
+            await served.runtime.delete(run_id, by="ann")
+            gone = await reader.next()
+        async with viewing(served, f"run:{run_id}", last=gone.id) as reader:
+            again = await reader.next()
+    for got in (gone, again):
+        assert (got.event, got.data["error"]) == ("damage", "RunGone")
+        assert f"run {run_id} was deleted on" in got.data["detail"]
+
+
 async def test_a_reader_that_is_too_slow_reads_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "WAITING_BYTES_MAX", 10_000)
     async with api(MemoryLog()) as served:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from foldlog.eventlog import (
     ConfigError,
     Family,
     Log,
+    RunCancelled,
     RunGone,
     RunNotFound,
     RunOpen,
@@ -28,11 +31,11 @@ from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.eventlog.names import lane_subject
 from foldlog.projections.projector import RunIndex
-from foldlog.runtime import Agent, RunHandle, tool
+from foldlog.runtime import Agent, RunHandle, ToolContext, tool
 from foldlog.runtime.burying.bury import Order, bury
 from foldlog.runtime.core.submission import lane_of
 
-from .conftest import Place, call, calls, says
+from .conftest import HeldTool, Place, call, calls, says
 
 pytestmark = pytest.mark.anyio
 Script = Callable[..., str]
@@ -216,6 +219,70 @@ async def test_an_open_run_is_refused_by_its_name_and_nothing_is_erased(
     assert [each.run_id for each in (await runtime.delete(user="u")).erased if not each.before] == [
         waiting.run_id
     ]
+
+
+async def test_a_run_that_waits_calls_has_a_child_or_starts_later_is_refused_by_its_name(
+    inside: Place, script: Script
+) -> None:
+    @tool(effect="pure")
+    async def doze(context: ToolContext) -> str:
+        await context.wait_for("wake")
+        return "awake"
+
+    held = HeldTool()
+    dozing = Agent("dozing", model=script(calls(call("doze")), says("done")), tools=[doze])
+    holding = Agent("holding", model=script(calls(call("wait")), says("done")), tools=[held.wait])
+    above = Agent(
+        "above", model=script(calls(call("dozing", input="x")), says("done")), tools=[dozing.as_tool()]
+    )
+    runtime = await inside.open(dozing, holding, above)
+    runs = [await inside.start(agent, user="u") for agent in (dozing, holding, above)]
+    runs.append(await inside.start(dozing, user="u", at=datetime.now(UTC) + timedelta(hours=1)))
+    await held.entered.wait()
+    while await runs[0].status() != "paused":
+        await inside.log.clock.sleep(0.01)
+    for run in runs:
+        with pytest.raises(RunOpen, match=f"run {run.run_id} is open"):
+            await runtime.delete(run.run_id)
+    assert set((await runtime.delete(user="u")).open) == {run.run_id for run in runs}
+    for run in runs:
+        await run.cancel()
+        with pytest.raises(RunCancelled):
+            await run.result(timeout_s=60)
+    assert {each.run_id for each in (await runtime.delete(user="u")).erased} == {run.run_id for run in runs}
+
+
+async def test_whoever_reads_a_run_while_it_ends_and_is_erased_sees_its_end_or_that_it_is_gone(
+    durable: Place, script: Script
+) -> None:
+    held = HeldTool()
+    agent = Agent("holding", model=script(calls(call("wait")), says("done")), tools=[held.wait])
+    runtime = await durable.open(agent)
+    run = await durable.start(agent)
+    await held.entered.wait()
+    erased, shown = asyncio.Event(), asyncio.Event()
+
+    async def viewed(*, slowly: bool) -> bool:
+        async for event in run.stream(detailed=True):
+            shown.set()
+            if slowly:
+                await erased.wait()
+            if event.is_end:
+                return True
+        return False
+
+    async def resulted() -> bool:
+        return (await runtime.get_run(run.run_id).result(timeout_s=60)).output == "done"
+
+    reading = asyncio.gather(viewed(slowly=True), viewed(slowly=False), resulted(), return_exceptions=True)
+    await shown.wait()
+    held.let_go.set()
+    await run.result(timeout_s=60)
+    await runtime.delete(run.run_id)
+    erased.set()
+    async with asyncio.timeout(60):
+        seen = await reading
+    assert [each for each in seen if each is not True and not isinstance(each, RunGone)] == []
 
 
 @pytest.mark.parametrize(
