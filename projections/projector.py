@@ -363,7 +363,7 @@ class RunFilters(TypedDict, total=False):
 
     - `text`: the input's first line, or the id, contains it.
     - `buried`: True for those that were deleted or archived only, False for the others only.
-    - `children`: False for runs without a parent only.
+    - `children`, `forks`: False for runs only that have no parent, or are no forks.
     - `since`, `until`: Unix seconds of the submission; `until` is exclusive.
     - `metadata`: names of metadata, nested ones with dots (`memory.scope.user_id`), with their values; a value that is
       not text is given as JSON.
@@ -385,6 +385,7 @@ class RunFilters(TypedDict, total=False):
     forked_from: str | None
     text: str | None
     children: bool
+    forks: bool
     buried: bool
     since: float | None
     until: float | None
@@ -398,8 +399,9 @@ def _where(filters: RunFilters) -> Where:
     buried = given.pop("buried", None)
     if buried is False:
         given["buried"] = ""
-    if not given.pop("children", True):
-        given["parent"] = None
+    for name, column in (("children", "parent"), ("forks", "forked_from")):
+        if not given.pop(name, True):
+            given[column] = None
     if given.get("status", "queued") not in get_args(RunListStatus):
         known = ", ".join(get_args(RunListStatus))
         raise ConfigError(f"unknown status {given['status']!r}; known: {known}")

@@ -252,6 +252,7 @@ def _api_options(what: Served, door: Serving) -> ApiOptions:
         trust_proxies=tuple(door.trust_proxy),
         user_header=door.user_header,
         role_header=door.role_header,
+        protocols=what.protocols,
         executor="local" if what.console and what.registry is not None else "durable",
     )
 

@@ -24,6 +24,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     - `read_only`: everybody is a viewer.
     - `console`: the browser's page is served, and its users get a one-time key.
     - `executor`: the executor of runs that name none.
+    - `protocols`: the protocols that are served before agents, of which the page tells.
     """
 
     host: str = "127.0.0.1"
@@ -37,6 +38,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     user_header: str = "X-Forwarded-User"
     role_header: str = "X-Forwarded-Role"
     executor: str = "durable"
+    protocols: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raise `ConfigError` for an option that is not valid, or that another one rules out."""

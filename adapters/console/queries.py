@@ -13,7 +13,10 @@ COUNTED_MAX = 10_000
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The filters of runs. `q` is part of the input's first line or of the id; `children=0` leaves out child runs."""
+    """The filters of runs. `q` is part of the input's first line or of the id.
+
+    `children=0` leaves out child runs, `forks=0` forks.
+    """
 
     status: RunListStatus | None = None
     agent: str | None = None
@@ -33,6 +36,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     until: float | None = msgspec.field(default=None, name="to")
     q: str | None = None
     children: bool = True
+    forks: bool = True
 
     def filters(self) -> RunFilters:
         """Return the filters of the projection."""
@@ -55,6 +59,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             until=self.until,
             text=self.q or None,
             children=self.children,
+            forks=self.forks,
         )
 
     def takes(self, row: RunRow) -> bool:
@@ -70,6 +75,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             and (self.until is None or row.submitted_at < self.until)
             and (not self.q or self.q in row.input or self.q in row.run_id)
             and (self.children or row.parent is None)
+            and (self.forks or row.forked_from is None)
         )
 
 

@@ -56,6 +56,7 @@ class Access:
     def __init__(self, tokens: Mapping[str, TokenTable], now: Callable[[], float] = time.time) -> None:
         self._tokens, self._now = tokens, now
         self._granted: Mapping[str, Granted] = {}
+        self._used: dict[str, float] = {}
 
     @contextlib.asynccontextmanager
     async def following(self, log: Log) -> AsyncGenerator[Access]:
@@ -104,6 +105,12 @@ class Access:
 
     def holder_of_digest(self, digest: str) -> Holder | None:
         """Return the holder of the token with this SHA-256 (hex); null if there is none."""
+        found = self._found(digest)
+        if found is not None:
+            self._used[found.name] = self._now()
+        return found
+
+    def _found(self, digest: str) -> Holder | None:
         for name, table in self._tokens.items():
             if hmac.compare_digest(table.sha256, digest):
                 return Holder(name, table.role)
@@ -111,6 +118,10 @@ class Access:
             if hmac.compare_digest(granted.sha256, digest) and not is_over(granted, self._now()):
                 return Holder(granted.name, granted.role)
         return None
+
+    def used_at(self, name: str) -> float | None:
+        """Return when the token of a holder was used here last, in Unix seconds; null: not since the start."""
+        return self._used.get(name)
 
     def actor(self, request: Request, role: Role = "operator") -> str:
         """Return the name of the token's holder. Raises `Refused` (401, 403)."""

@@ -190,7 +190,7 @@ class SpanFold(msgspec.Struct, kw_only=True):
     def _submitted(self, event: Submitted) -> None:
         trigger = event.trigger or PROGRAM
         given = _TRACEPARENT.fullmatch(trigger.traceparent)
-        trace_id = given[1] if given else trace_id_of(event.root_id)
+        trace_id = trace_of(event, event.root_id)
         parent = event.parent
         if parent is not None:
             place = parent.tool_call_id or ""
@@ -378,6 +378,12 @@ class SpanFold(msgspec.Struct, kw_only=True):
                 span, ended_at=max(event.at, span.started_at), attributes=told, error=error
             )
         ]
+
+
+def trace_of(event: Submitted, root: str) -> str:
+    """Return the trace id of a run: that of the traceparent it was started with, else that of its family."""
+    given = _TRACEPARENT.fullmatch(event.trigger.traceparent) if event.trigger is not None else None
+    return given[1] if given else trace_id_of(root)
 
 
 def trace_id_of(root: str) -> str:

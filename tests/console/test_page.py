@@ -392,7 +392,9 @@ def test_a_browser_signs_in_by_the_key_once_and_by_a_token(open_page: Open, tmp_
         page = open_page(f"#k={key}", at=closed)
         expect(page.get_by_role("heading", name="Runs", level=1)).to_be_visible()
         assert "#" not in page.url
-        page.get_by_role("button", name="Sign out").click()
+        page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+        page.goto(f"{closed.address}settings?tab=server")
+        page.get_by_role("main").get_by_role("button", name="Sign out").click()
         page.goto(f"{closed.address}runs#k={key}")
         expect(page.get_by_role("alert")).to_contain_text("this key was used")
         assert violations(page) == []
@@ -430,7 +432,20 @@ def test_a_fork_shows_its_plan_before_it_starts_and_then_leads_to_itself(open_pa
     page.get_by_role("button", name="Show the plan").click()
     expect(page.locator(".plan")).to_contain_text("refund")
     page.get_by_role("button", name="Start the fork").click()
-    expect(page).not_to_have_url(re.compile(site.runs["refunded"]))
+    expect(page).to_have_url(re.compile("then=compare"))
+    fork = re.search("runs/([^?]+)", page.url)[1]  # type: ignore[index]
+    handle = site.runtime.get_run(fork)
+    site.do(site.decide(handle, "approved", "Go on"))
+    expect(page).to_have_url(
+        re.compile(rf"/compare\?a={site.runs['refunded']}&b={fork}")
+    )  # once it has ended
+    listed = open_page("runs?f=agent:refunds")
+    expect(listed.get_by_role("row").nth(1)).to_be_visible()
+    expect(listed.get_by_role("row").filter(has_text=fork[-7:])).to_have_count(0)
+    listed.get_by_label("Filter runs").fill("agent:refunds forks:yes")
+    listed.keyboard.press("Enter")
+    expect(listed.get_by_role("row").filter(has_text=fork[-7:])).to_have_count(1)
+    page.goto(f"{site.address}runs/{fork}")
     expect(page.get_by_role("link", name="compare", exact=True)).to_be_visible()
     page.get_by_text("Tree of forks and children").click()
     tree = page.get_by_role("group", name="Tree of forks and children")

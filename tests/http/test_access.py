@@ -36,6 +36,8 @@ async def test_a_token_is_shown_once_and_lets_in_until_it_is_revoked_at_every_se
         listed = await admin.get("/tokens")
         assert token not in listed.text
         (row,) = [row for row in listed.json() if row["source"] == "log"]
+        assert row["used_at"] is None
+        assert {each["name"]: each["used_at"] is not None for each in listed.json()}["the-admin"]
         assert (row["name"], row["role"], row["by"]) == ("bo", "operator", "the-admin")
         again = await admin.post("/tokens", json={"name": "bo", "role": "admin"})
         assert (again.status_code, again.json()["error"]) == (422, "ConfigError")

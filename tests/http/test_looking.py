@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import hashlib
 import itertools
 import json
 from typing import Any
@@ -233,6 +234,10 @@ async def test_the_tree_of_a_run_has_its_origin_and_the_forks_of_its_forks() -> 
         found = [(each["row"]["run_id"], each["depth"], each["relation"]) for each in trees[0]["rows"]]
         assert found == [(origin, 0, ""), (fork.run_id, 1, "fork"), (second.run_id, 2, "fork")]
         assert not trees[0]["more"]
+        listed = (await client.get("/runs", params={"forks": "0"})).json()["rows"]
+        assert [row["run_id"] for row in listed] == [origin]
+        told = (await client.get(f"/runs/{fork.run_id}")).json()["trace_id"]
+        assert told == hashlib.sha256(fork.run_id.encode()).hexdigest()[:32]
 
 
 async def test_a_batch_tells_what_it_would_do_and_then_what_came_of_each() -> None:

@@ -735,7 +735,7 @@ async def test_runs_are_found_by_time_error_family_and_metadata() -> None:
                     "metadata": {"team": "ops", "n": 1, "memory": {"scope": {"user_id": "u"}}},
                 },
                 "b": {"root_id": "a", "parent": "a"},
-                "c": {"error_type": "quota", "metadata": {"team": "sales", "a.b": "x"}},
+                "c": {"forked_from": "a", "error_type": "quota", "metadata": {"team": "sales", "a.b": "x"}},
             }.items()
         ):
             row = RunRow(
@@ -760,5 +760,6 @@ async def test_runs_are_found_by_time_error_family_and_metadata() -> None:
     assert await found(metadata={"team.x": "ops"}) == ""
     assert await found(limit=1, metadata={"team": "ops"}) == "a"
     assert await found(children=False) == "ca"
+    assert await found(forks=False) == "ba"
     assert await found(parent="a") == "b"
     assert await found(text="c") == "c"

@@ -1,6 +1,6 @@
 // The page: who is signed in, the shell around the views, and which view an address names.
 import { render, signal, useEffect, useRef, useState } from "./vendor/preact.js";
-import { get, post, remove, whenSignedOut } from "./api.js";
+import { get, post, whenSignedOut } from "./api.js";
 import { preferences, prefer } from "./preferences.js";
 import { place, go, url } from "./route.js";
 import { html, Icon, Notes, Confirmation, Dialog, Guard, Skeleton, Failed, Empty } from "./parts.js";
@@ -8,7 +8,7 @@ import { HELP, helpShown, paletteShown, useKeys } from "./keys.js";
 import { Palette } from "./palette.js";
 import { clock, visible } from "./text.js";
 import { state as stream } from "./stream.js";
-import { me, pendingApprovals, violations, followShell } from "./shell.js";
+import { me, pendingApprovals, signedOut, signOut, violations, followShell } from "./shell.js";
 
 const VIEWS = /** @type {[RegExp, () => Promise<any>][]} */ ([
   [/^\/runs$/, () => import("./views/runs.js")],
@@ -42,7 +42,6 @@ export const SCREENS = /** @type {[string, string, any][]} */ ([
 ]);
 
 const refused = signal(/** @type {any} */ (null));
-const signedOut = signal(false);
 
 whenSignedOut(() => {
   signedOut.value = true;
@@ -114,13 +113,18 @@ function Header() {
     <button type="button" class="quiet zone" aria-pressed=${preferences.value.utc} title="Times are local or UTC, everywhere" onClick=${() => prefer({ utc: !preferences.value.utc })}>${preferences.value.utc ? "UTC" : "Local"}</button>
     <label class="theme"><span class="visually-hidden">Theme</span><select value=${preferences.value.theme} onChange=${(/** @type {any} */ e) => prefer({ theme: e.target.value })}>${themes.map(([id, name]) => html`<option key=${id} value=${id}>${name}</option>`)}</select></label>
     <span class="who" title=${`Signed in as ${who.name}, ${who.role}`}>${visible(who.name)} <span class="dim">${who.role}</span></span>
-    ${who.no_auth ? null : html`<button type="button" class="quiet sign-out" onClick=${async () => { await remove("/session"); signedOut.value = true; me.value = null; }}>Sign out</button>`}
+    ${who.no_auth ? null : html`<button type="button" class="quiet sign-out" onClick=${signOut}>Sign out</button>`}
   </div></header>`;
 }
 
 function Navigation() {
-  const path = place.value.path, counted = pendingApprovals.value;
-  return html`<nav aria-label="Screens"><ul>${SCREENS.map(([to, name, icon]) => {
+  const path = place.value.path, counted = pendingApprovals.value, here = useRef(/** @type {HTMLElement|null} */ (null));
+  useEffect(() => {
+    // Where the screens are one line, that of the view is in sight. The page itself stays where it is.
+    const link = here.current?.querySelector("[aria-current]");
+    if (link instanceof HTMLElement && here.current) here.current.scrollLeft = link.offsetLeft - here.current.clientWidth / 2 + link.offsetWidth / 2;
+  }, [path]);
+  return html`<nav aria-label="Screens" ref=${here}><ul>${SCREENS.map(([to, name, icon]) => {
     const here = path === to || path.startsWith(`${to}/`);
     const more = to === "/approvals" && counted !== 0 && counted !== null ? html`<span class="count" aria-label=${`${counted} pending`}>${counted}</span>` : to === "/monitor" && violations.value ? html`<span class="count bad" aria-label=${`${violations.value} violations`}>${violations.value}</span>` : null;
     return html`<li key=${to}><a href=${url(to)} aria-current=${here ? "page" : undefined}><${Icon} name=${icon} /><span>${name}</span>${more}</a></li>`;

@@ -20,6 +20,7 @@ export const NAMES = /** @type {Record<string, string>} */ ({
   since: "from",
   until: "to",
   children: "children",
+  forks: "forks",
 });
 
 /** @typedef {{name: string, value: string}} Token  `name` is empty for words to look for */
@@ -43,17 +44,19 @@ export function written(all) {
 /** The parameters of the API for a text of filters. @param {string} text @returns {Record<string, string|number>} */
 export function parameters(text) {
   /** @type {Record<string, string|number>} */
-  const given = { children: "0" };
+  const given = { children: "0", forks: "0" };
   const words = [];
   for (const { name, value } of tokens(text)) {
     if (!name) words.push(value);
     else if (name === "since" || name === "until") {
       const seconds = parseSpan(value), at = seconds === null ? Date.parse(value) / 1000 : Math.floor(Date.now() / 1000 - seconds);
       if (!Number.isNaN(at)) given[NAMES[name]] = at;
-    } else if (name === "children") given.children = /^(1|yes|true)$/.test(value) ? "1" : "0";
+    } else if (name === "children" || name === "forks") given[name] = /^(1|yes|true)$/.test(value) ? "1" : "0";
     else given[NAMES[name]] = value;
   }
   if ("parent" in given || "root" in given) given.children = "1";
+  // Of what a run, a family or a job has, nothing is left out.
+  if (["forked_from", "parent", "root", "job"].some((name) => name in given)) given.forks = "1";
   if (words.length) given.q = words.join(" ");
   return given;
 }

@@ -73,9 +73,9 @@ export function Took({ from, to }) {
   return html`<span>${span((to ?? now.value) - from)}</span>`;
 }
 
-/** An id with its copy button. @param {{id: string, href?: string, most?: number, copy?: boolean}} props */
+/** An id with its copy button; where there is little width, of at most so many characters. @param {{id: string, href?: string, most?: number, copy?: boolean}} props */
 export function Id({ id, href, most, copy = true }) {
-  const text = visible(most ? shortId(id, most) : id);
+  const text = visible(most && narrow.value ? shortId(id, most) : id);
   return html`<span class="id">${href ? html`<a href=${url(href)} title=${visible(id)}>${text}</a>` : html`<code title=${visible(id)}>${text}</code>`}${copy ? html`<${Copy} text=${id} what="id" />` : null}</span>`;
 }
 

@@ -1,6 +1,6 @@
 // What the shell shows of the namespace at all times: who we are, how many approvals are pending, violations.
 import { signal, effect } from "./vendor/preact.js";
-import { get } from "./api.js";
+import { get, remove } from "./api.js";
 import { follow } from "./stream.js";
 import { preferences } from "./preferences.js";
 import { oneLine } from "./text.js";
@@ -12,6 +12,15 @@ export const pendingApprovals = signal(/** @type {number|string|null} */ (null))
 export const violations = signal(0);
 /** The title of the view, which the tab shows after the number of approvals. */
 export const title = signal("");
+
+export const signedOut = signal(false);
+
+/** End the session of this browser. */
+export async function signOut() {
+  await remove("/session");
+  signedOut.value = true;
+  me.value = null;
+}
 
 /** True if we may act. */
 export const mayAct = () => me.value?.role === "operator" || me.value?.role === "admin";

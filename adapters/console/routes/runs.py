@@ -21,6 +21,7 @@ from ....runtime.ports.suggestions import nearest
 from ....runtime.stream import is_shown
 from ...http.answers import Refused
 from ...http.identifiers import traceparent
+from ...telemetry.spans import trace_of
 from ..paging import parse_place, place_of
 from ..queries import COUNTED_MAX, RunQuery
 from ..routing import Answered, Call, Nothing, Page, Route
@@ -44,7 +45,8 @@ class RunsQuery(RunQuery, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     """One run. `totals` are those of the run and all runs below it; `owner` is the process that drives it.
 
-    `config` is the configuration that it was submitted with; `forks` are the runs forked from it, at most 1,000.
+    `config` is the configuration that it was submitted with; `forks` are the runs forked from it, at most 1,000;
+    `trace_id` is that of its spans.
     """
 
     row: RunRow
@@ -57,6 +59,7 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None
     config: dict[str, Any]
     fork: dict[str, Any] | None
+    trace_id: str
     children: list[RunRow]
     forks: list[str]
 
@@ -205,6 +208,7 @@ async def show_run(call: Call[Nothing, Nothing]) -> RunDetail:
         why=pending.why,
         owner=state.owner,
         config=submitted.config if submitted is not None else {},
+        trace_id=trace_of(submitted, row.root_id) if submitted is not None else "",
         fork=msgspec.to_builtins(submitted.fork) if submitted is not None and submitted.fork else None,
         children=children[::-1],
         forks=[each.run_id for each in forks],

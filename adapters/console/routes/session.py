@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -28,7 +29,7 @@ class SignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Me(msgspec.Struct, frozen=True, kw_only=True):
-    """The caller, and what this server is. `agents` are those of its registry."""
+    """The caller, and what this server is. `agents` are those of its registry, `protocols` those before its agents."""
 
     name: str
     role: Role
@@ -37,6 +38,8 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
     no_auth: bool
     read_only: bool
     agents: list[str]
+    version: str
+    protocols: list[str]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -78,6 +81,8 @@ def _me(call: Call[Any, Any], actor: Actor) -> Me:
         no_auth=options.no_auth,
         read_only=options.read_only,
         agents=sorted(call.runtime.registry.agents),
+        version=version("foldlog"),
+        protocols=[*options.protocols],
     )
 
 

@@ -12,7 +12,10 @@ from ..routing import Answered, Call, Nothing, Route
 
 
 class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The holder of a token. `source` is the log, or the configuration of this server, which says nothing of times."""
+    """The holder of a token. `source` is the log, or the configuration of this server, which says nothing of times.
+
+    `used_at` is when this server was asked with it last, in Unix seconds; null: not since it was started.
+    """
 
     name: str
     role: Role
@@ -20,6 +23,7 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
     granted_at: float | None = None
     expires_at: float | None = None
+    used_at: float | None = None
 
 
 class IssueAccess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,11 +46,10 @@ class IssuedAccess(msgspec.Struct, frozen=True, kw_only=True):
 async def list_tokens(call: Call[Nothing, Nothing]) -> list[TokenRow]:
     """List who has a token."""
     granted = await AccessTokens(call.runtime.log).read()
+    access = call.door.identity.access
     rows = [_row(each) for each in granted.values()]
-    rows += [
-        TokenRow(name=name, role=role, source="configuration")
-        for name, role in call.door.identity.access.configured()
-    ]
+    rows += [TokenRow(name=name, role=role, source="configuration") for name, role in access.configured()]
+    rows = [msgspec.structs.replace(row, used_at=access.used_at(row.name)) for row in rows]
     return sorted(rows, key=lambda row: row.name)
 
 

@@ -22,8 +22,8 @@ export function Fork({ feed, revision, close }) {
     try {
       const { run_id } = await post(`/runs${at(feed.id)}/fork`, { ...body(), plan: plan.digest }, { key });
       close();
-      note("The fork is started");
-      go(`/runs${at(run_id)}`);
+      note("The fork is started; when it ends, it is compared with its origin");
+      go(`/runs${at(run_id)}?then=compare`);
     } catch (problem) {
       if (/** @type {any} */ (problem).status === 409) set(null);
       throw problem;

@@ -31,9 +31,9 @@ function known(row) {
 
 /** The runs of a group. @param {string} by @param {string} key */
 function runsOf(by, key) {
-  if (by !== "day") return `/runs?f=${encodeURIComponent(`${by}:"${key.replaceAll('"', "")}" children:yes`)}`;
+  if (by !== "day") return `/runs?f=${encodeURIComponent(`${by}:"${key.replaceAll('"', "")}" children:yes forks:yes`)}`;
   const next = new Date(Date.parse(`${key}T00:00:00Z`) + 86400000).toISOString().slice(0, 10);
-  return `/runs?f=${encodeURIComponent(`since:${key} until:${next} children:yes`)}`;
+  return `/runs?f=${encodeURIComponent(`since:${key} until:${next} children:yes forks:yes`)}`;
 }
 
 export default function Costs() {

@@ -1,7 +1,7 @@
 // One run: its head with why it waits and what can be done, and its tabs.
 import { useEffect, useMemo, useState } from "../vendor/preact.js";
 import { html, Act, Copy, Facts, Failed, Icon, Id, Skeleton, Status, Time, Took, copied, note } from "../parts.js";
-import { at } from "../api.js";
+import { at, query } from "../api.js";
 import { place, tune, url, go } from "../route.js";
 import { count, money, plural, span, visible } from "../text.js";
 import { useKeys } from "../keys.js";
@@ -45,6 +45,10 @@ export default function Run({ run }) {
       actions.current = [];
     };
   });
+  const over = place.value.query.get("then") === "compare" && detail?.row.ended_at && detail.row.forked_from;
+  useEffect(() => {
+    if (over) go(`/compare${query({ a: over, b: run })}`, { replace: true });
+  }, [over]);
   const show = (/** @type {string} */ tab) => tune({ tab: tab === "timeline" ? null : tab });
   const revision = Number(place.value.query.get("rev")) || null;
   const head = detail?.row.revision ?? 0;
@@ -90,7 +94,6 @@ function Head({ feed, detail, todo }) {
   const { row, totals } = detail;
   const all = totals ?? { runs: 1, steps: row.steps, usage: row.usage, cost_usd: row.cost_usd };
   const [more, show] = useState(false);
-  const trace = row.trigger?.traceparent?.split("-")[1];
   return html`<header class="run-head"><div class="row"><h1><${Id} id=${row.run_id} /></h1><${Status} status=${row.status} reason=${row.status === "paused" ? row.reason : row.error_type} /><span class="grow"></span><${Actions} todo=${todo} /></div>
     <${Why} feed=${feed} detail=${detail} />
     <${Facts} of=${[
@@ -109,7 +112,7 @@ function Head({ feed, detail, todo }) {
       ["Fork of", row.forked_from ? html`<${Id} id=${row.forked_from} href=${`/runs${at(row.forked_from)}?rev=${row.forked_at}`} /> at ${row.forked_at} · <a href=${url(`/compare?a=${encodeURIComponent(row.forked_from)}&b=${encodeURIComponent(row.run_id)}`)}>compare</a>` : null],
       ["Forks", detail.forks?.length ? html`${detail.forks.slice(0, 5).map((/** @type {string} */ id) => html`<${Id} key=${id} id=${id} href=${`/runs${at(id)}`} most=${15} copy=${false} /> `)}${detail.forks.length > 5 ? html`<a href=${url(`/runs?f=fork:${encodeURIComponent(row.run_id)}`)}>all ${count(detail.forks.length)}</a>` : null}` : null],
       ["Children", detail.children?.length ? html`<a href=${url(`/runs?f=parent:${encodeURIComponent(row.run_id)}`)}>${plural(detail.children.length, "run")}</a>` : null],
-      ["Trace", trace ? html`<${Id} id=${trace} most=${15} />` : null],
+      ["Trace", detail.trace_id ? html`<${Id} id=${detail.trace_id} most=${15} />` : null],
     ]} />
     <p class="texts"><span class="dim">Input</span> <span class="clamped">${visible(detail.input)}</span>${detail.output ? html`<span class="dim">Output</span> <span class="clamped">${visible(detail.output)}</span>` : null}${detail.error && row.status === "error" ? html`<span class="dim">Error</span> <span class="clamped bad">${visible(detail.error)}</span>` : null}</p>
     ${row.parent || row.forked_from || detail.forks?.length || detail.children?.length ? html`<${Family} id=${row.run_id} turn=${(detail.forks?.length ?? 0) + (detail.children?.length ?? 0)} />` : null}

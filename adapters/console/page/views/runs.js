@@ -199,7 +199,7 @@ function shortened(id) {
 export default function Runs() {
   const filter = place.value.query.get("f") ?? "";
   const asTree = place.value.query.get("tree") === "1";
-  const list = useRuns(asTree ? withFilter(filter, "children", "yes") : filter);
+  const list = useRuns(asTree ? withFilter(withFilter(filter, "children", "yes"), "forks", "yes") : filter);
   const shownRows = useMemo(() => (asTree ? treeOf(list.rows) : list.rows), [asTree, list.rows]);
   useReasons(list.rows);
   reasons.value; // the cells read it
@@ -271,7 +271,7 @@ function Views({ filter }) {
 function None({ filter }) {
   const [all, set] = useState(/** @type {number|string|null} */ (null));
   useEffect(() => {
-    if (filter) get("/runs/counts?children=0").then((counts) => set(total(counts)), () => {});
+    if (filter) get("/runs/counts?children=0&forks=0").then((counts) => set(total(counts)), () => {});
   }, [filter]);
   if (filter) return html`<${Empty} title=${all === null ? "No run matches" : `None of ${count(all)} ${all === 1 ? "run" : "runs"}`}><p><button type="button" onClick=${() => tune({ f: null })}>Clear the filters</button></p><//>`;
   return html`<${Empty} title="No runs yet"><p>Start a first one; it appears here by itself.</p><${Command} line='foldlog run FILE "…"' /><p class="dim">or two executors and a crash in between:</p><${Command} line="foldlog demo" /><//>`;

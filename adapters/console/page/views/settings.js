@@ -5,8 +5,10 @@ import { BASE, at, get, post, remove } from "../api.js";
 import { place, tune } from "../route.js";
 import { count, plural, visible } from "../text.js";
 import { prefer, preferences } from "../preferences.js";
-import { isAdmin, me, title } from "../shell.js";
+import { isAdmin, me, signOut, title } from "../shell.js";
 
+/** Where the protocols are. @type {Record<string, string>} */
+const ADDRESSES = { a2a: "/a2a/AGENT", agui: "/agui/AGENT", mcp: "/mcp", responses: "/v1/responses" };
 const TABS = [["mine", "Mine"], ["server", "Server"], ["access", "Access"], ["about", "About"]];
 
 export default function Settings() {
@@ -44,7 +46,9 @@ function Server() {
   const who = me.value;
   const doctor = useLoaded("doctor", (signal) => get("/doctor", signal));
   const projections = useLoaded("projections", (signal) => get("/projections", signal));
-  return html`<div class="form"><${Facts} of=${[["Namespace", html`<code>${visible(who.namespace)}</code>`], ["Agents", who.agents.map(visible).join(", ") || "none registered here: runs are driven by workers"], ["You", `${visible(who.name)}, ${who.role}`], ["Read only", who.read_only ? "yes" : null]]} />
+  return html`<div class="form"><${Facts} of=${[["Namespace", html`<code>${visible(who.namespace)}</code>`], ["Version", visible(who.version)], ["Agents", who.agents.map(visible).join(", ") || "none registered here: runs are driven by workers"], ["You", `${visible(who.name)}, ${who.role}`], ["Read only", who.read_only ? "yes" : null]]} />
+    ${who.no_auth ? null : html`<p><${Act} act=${signOut}>Sign out<//></p>`}
+    <h2>Protocols</h2>${who.protocols.length ? html`<${Facts} of=${who.protocols.map((/** @type {string} */ name) => [name, html`<code>${ADDRESSES[name] ? location.origin + ADDRESSES[name] : "over NATS"}</code>`])} />` : html`<p class="dim">None is served: <code>--protocols</code> names them.</p>`}
     <h2>Doctor</h2><${Loaded} of=${doctor}>${(/** @type {any} */ data) => {
       return html`<ul class="assertions">${data.map((/** @type {any} */ each, /** @type {number} */ n) => {
         const good = each.state === "ok";
@@ -85,7 +89,7 @@ function Access() {
     ${secret ? html`<p class="command"><code>${secret}</code><${Copy} text=${secret} what="token" /></p><p class="warn">It is shown this once.</p>` : null}
     <${Loaded} of=${tokens}>${(/** @type {any} */ data) => {
       const rows = data.rows ?? data;
-      return rows.length ? html`<div class="scroll-x"><table class="plain"><thead><tr><th>Name</th><th>Role</th><th>By</th><th>Expires</th><th>Last used</th><th><span class="visually-hidden">Revoke</span></th></tr></thead><tbody>${rows.map((/** @type {any} */ each) => html`<tr key=${each.id ?? each.name}><td>${visible(each.name)}</td><td>${each.role}</td><td>${visible(each.by ?? each.created_by ?? "")}</td><td><${Time} at=${each.expires_at} /></td><td><${Time} at=${each.used_at ?? each.last_used_at} /></td><td class="number">${each.revoked_at ? html`<span class="dim">revoked</span>` : html`<${Act} class="danger" act=${revoke(each)}>Revoke<//>`}</td></tr>`)}</tbody></table></div>` : html`<${Empty} title="No tokens"><p>Only the one-time key of the start signs in.</p><//>`;
+      return rows.length ? html`<div class="scroll-x"><table class="plain"><thead><tr><th>Name</th><th>Role</th><th>By</th><th>Expires</th><th>Last used</th><th><span class="visually-hidden">Revoke</span></th></tr></thead><tbody>${rows.map((/** @type {any} */ each) => html`<tr key=${each.id ?? each.name}><td>${visible(each.name)}</td><td>${each.role}</td><td>${visible(each.by ?? each.created_by ?? "")}</td><td><${Time} at=${each.expires_at} /></td><td><${Time} at=${each.used_at} /></td><td class="number">${each.revoked_at ? html`<span class="dim">revoked</span>` : html`<${Act} class="danger" act=${revoke(each)}>Revoke<//>`}</td></tr>`)}</tbody></table></div>` : html`<${Empty} title="No tokens"><p>Only the one-time key of the start signs in.</p><//>`;
     }}<//></div>`;
 }
 

@@ -25,7 +25,7 @@ export default function Workers() {
   }${data.lost.length ? html`<h2>Lost</h2><p class="dim">Gone without a word within the last hour, or with runs that nobody drives.</p><div class="scroll-x" tabindex="0" role="group" aria-label="Lost workers"><table class="plain"><thead><tr><th>Name</th><th>Last sign</th><th>Taken over</th><th>Left</th></tr></thead><tbody>${data.lost.map((/** @type {any} */ each) => html`<tr key=${each.worker}><td><b class="bad"><${Icon} name="error" /> ${visible(each.worker)}</b></td><td><${Time} at=${each.since} /></td><td>${each.taken.slice(0, SHOWN).map((/** @type {any} */ { run_id, takeover }) => html`<div key=${run_id}><${Id} id=${run_id} href=${`/runs${at(run_id)}`} most=${16} copy=${false} /> by ${visible(takeover.by)} after ${span(takeover.silent_s)}</div>`)}${each.taken.length > SHOWN ? `and ${count(each.taken.length - SHOWN)} more` : each.taken.length ? "" : "–"}</td><td>${each.left.length ? html`<${Runs} of=${each.left.map((/** @type {string} */ run_id) => ({ run_id }))} />` : "none"}</td></tr>`)}</tbody></table></div>` : null}`}<//></section>`;
 }
 
-/** @param {{of: {run_id: string}[]}} props */
+/** @param {{of: {run_id: string, lease_age_s?: number}[]}} props */
 function Runs({ of }) {
-  return html`${of.slice(0, SHOWN).map(({ run_id }) => html`<${Id} key=${run_id} id=${run_id} href=${`/runs${at(run_id)}`} most=${16} copy=${false} /> `)}${of.length > SHOWN ? `and ${count(of.length - SHOWN)} more` : ""}`;
+  return html`${of.slice(0, SHOWN).map(({ run_id, lease_age_s }) => html`<div key=${run_id}><${Id} id=${run_id} href=${`/runs${at(run_id)}`} most=${16} copy=${false} />${lease_age_s === undefined ? "" : html` <span class="dim">lease ${span(lease_age_s)} old</span>`}</div>`)}${of.length > SHOWN ? `and ${count(of.length - SHOWN)} more` : ""}`;
 }
