@@ -13,7 +13,7 @@ from .run_list import RunRow
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job. `status` is that of its last run, `trigger` what started the first; `runs` are its attempts in order.
 
-    `rollbacks` are the runs that undo one of them, if they are among the rows; each is a job of its own.
+    `rollbacks` are the runs that undo one of them; each is a job of its own.
     """
 
     job_id: str
@@ -28,26 +28,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     rollbacks: tuple[RunRow, ...] = ()
 
 
-def jobs_of(rows: Iterable[RunRow]) -> list[Job]:
-    """Return the jobs of root runs, that of the newest run first. Child runs belong to the job of their root."""
-    found: dict[str, list[RunRow]] = {}
-    undoing: dict[str, list[RunRow]] = {}
-    for row in sorted(rows, key=lambda row: (row.submitted_at, row.run_id)):
-        if row.job_id:
-            found.setdefault(row.job_id, []).append(row)
-        if row.trigger is not None and row.trigger.kind == "rollback":
-            undoing.setdefault(row.trigger.key, []).append(row)
-    jobs = [
-        _job(job_id, runs, [each for run in runs for each in undoing.get(run.run_id, ())])
-        for job_id, runs in found.items()
-    ]
-    return sorted(jobs, key=lambda job: (job.runs[-1].submitted_at, job.job_id), reverse=True)
-
-
-def _job(job_id: str, runs: list[RunRow], rollbacks: list[RunRow]) -> Job:
-    first, last = runs[0], runs[-1]
+def job_of(runs: Iterable[RunRow], rollbacks: Iterable[RunRow] = ()) -> Job:
+    """Return the job of at least one root run, and of the runs that roll its runs back, in any order."""
+    attempts = sorted(runs, key=_submitted)
+    first, last = attempts[0], attempts[-1]
     return Job(
-        job_id=job_id,
+        job_id=first.job_id,
         agent=first.agent,
         status=last.status,
         trigger=first.trigger,
@@ -55,6 +41,10 @@ def _job(job_id: str, runs: list[RunRow], rollbacks: list[RunRow]) -> Job:
         user=first.user,
         submitted_at=first.submitted_at,
         updated_at=last.updated_at,
-        runs=tuple(runs),
-        rollbacks=tuple(rollbacks),
+        runs=tuple(attempts),
+        rollbacks=tuple(sorted(rollbacks, key=_submitted)),
     )
+
+
+def _submitted(row: RunRow) -> tuple[float, str]:
+    return row.submitted_at, row.run_id

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, TypeVar, get_args
 
@@ -450,6 +450,32 @@ class RunIndex(Projector):
         )
         kept = (row for row in found if all(_has(row.metadata, *each) for each in (metadata or {}).items()))
         return list(itertools.islice(kept, limit if limit >= 0 else None))
+
+    async def jobs(
+        self, limit: int = -1, *, before: tuple[float, str] | None = None, **filters: Unpack[RunFilters]
+    ) -> list[tuple[RunRow, ...]]:
+        """Return the runs of each job whose newest run meets the filters, by that run, newest first; -1 for all jobs.
+
+        `before` is the time of submission and the id of the newest run of the job that ended the page before. Raises
+        `ConfigError` for an unknown status.
+        """
+        where = _where({**filters, "children": False})
+        return await self.ask(
+            lambda: list(itertools.islice(self._jobs(where, before), limit if limit >= 0 else None))
+        )
+
+    def _jobs(self, where: Where, before: tuple[float, str] | None) -> Iterator[tuple[RunRow, ...]]:
+        while True:
+            rows = self.rows.select(
+                self._runs, where, newest_by="submitted_at", before=before, limit=CHUNK_COMMITS
+            )
+            for row in rows:
+                runs = self.rows.select(self._runs, Where({"job_id": row.job_id}), newest_by="submitted_at")
+                if runs and runs[0].run_id == row.run_id:  # else a retry of it is newer
+                    yield tuple(runs[::-1])
+            if len(rows) < CHUNK_COMMITS:
+                return
+            before = rows[-1].submitted_at, rows[-1].run_id
 
     async def count_runs(self, limit: int = 10_000, **filters: Unpack[RunFilters]) -> dict[str, int]:
         """Return the number of runs of each status among those that meet the other filters.

@@ -9,6 +9,7 @@ from .openapi import openapi
 from .routes import (
     agents,
     approvals,
+    jobs,
     looking,
     namespace,
     operating,
@@ -32,6 +33,7 @@ async def show_openapi(_: Call[Nothing, Nothing]) -> dict[str, Any]:
 ROUTES: tuple[Route, ...] = (
     *session.ROUTES,
     *runs.ROUTES,
+    *jobs.ROUTES,
     *tree.ROUTES,
     *looking.ROUTES,
     *steering.ROUTES,

@@ -248,7 +248,7 @@ def test_a_budget_that_is_used_up_or_unknown_to_the_server_is_told_as_such(
         strange | {"left_usd": None, "left_tokens": None},
     ]
     page = open_page("runs", size=PHONE)
-    page.route("**/api/v1/budgets", lambda route: route.fulfill(json={"rows": rows}))
+    page.route("**/api/v1/budgets?*", lambda route: route.fulfill(json={"rows": rows, "next": "more"}))
     show(page, site.address, "queue")
     used_up, unknown = page.get_by_role("list", name="Budgets").get_by_role("listitem").all()
     expect(used_up).to_contain_text(
@@ -257,6 +257,7 @@ def test_a_budget_that_is_used_up_or_unknown_to_the_server_is_told_as_such(
     expect(unknown).to_contain_text(
         "user:ada: $0 and 1 token spent of an amount that is not known here (day, UTC, until "
     )
+    expect(page.get_by_text("And more: foldlog budgets list has all.")).to_be_visible()
     assert faults(page, [("dark", PHONE)]) == []
 
 

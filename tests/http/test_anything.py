@@ -146,7 +146,7 @@ async def ids_of(runtime: Runtime) -> dict[str, Sequence[str]]:
     await runtime.schedules.apply(Schedule("hourly", "triager", "x", every="1h"))
     runs = [run, over.run_id]
     return {
-        "run": runs, "run_id": runs, "root": runs, "approval": [approval], "approval_id": [approval],
+        "run": runs, "job": runs, "run_id": runs, "root": runs, "approval": [approval], "approval_id": [approval],
         "agent": ["desk", "triager"], "session": ["talk", "chat"], "schedule": ["hourly"], "name": ["hourly", "ada"],
         "hook": [*tables()], "tool": ["refund", "charge"], "key": ["k"], "id": [*runs, approval], "user": ["ada"],
     }  # fmt: skip

@@ -302,6 +302,27 @@ async def test_a_run_is_retried_and_driven() -> None:
         assert (await client.post(f"/runs/{first.json()['run_id']}/drive")).status_code == 200
 
 
+async def test_a_run_with_its_retries_is_one_job_where_its_newest_run_stands() -> None:
+    async with api(MemoryLog()) as served, served.client("viewer") as client:
+        first, second, third = [await finished(served.runtime, user=user) for user in ("ada", "bo", "cy")]
+        again = await served.runtime.retry(first)
+        await again.result(timeout_s=30)
+        seen, place = list[list[str]](), ""
+        while place is not None:
+            page = (await client.get("/jobs", params={"limit": 1, "before": place})).json()
+            seen += [[run["run_id"] for run in job["runs"]] for job in page["rows"]]
+            place = page["next"]
+        assert seen == [[first, again.run_id], [third], [second]]
+        for run in (first, again.run_id):
+            job = (await client.get(f"/jobs/{run}")).json()
+            assert (job["job_id"], job["status"], job["rollbacks"]) == (first, "completed", [])
+            assert [each["run_id"] for each in job["runs"]] == [first, again.run_id]
+        assert [job["job_id"] for job in (await client.get("/jobs?user=bo")).json()["rows"]] == [second]
+        assert (await client.get("/jobs?status=error")).json() == {"rows": [], "next": None}
+        assert (await client.get("/jobs?status=lost")).status_code == 422
+        assert (await client.get("/jobs/00-none")).status_code == 404
+
+
 async def test_who_waits_and_why_is_one_sentence_everywhere() -> None:
     async with api(MemoryLog()) as served, served.client("operator") as client:
         run_id, _ = await paused(served.runtime)
@@ -323,8 +344,9 @@ async def test_the_namespace_is_shown() -> None:
         assert (await client.get("/sessions/s%2F1")).json()["turns"] == []
         (worker,) = (await client.get("/workers")).json()["rows"]
         assert (worker["drives"], worker["silent_s"]) == ([], 0.0)
-        for path in ("/lanes", "/slots", "/breakers", "/budgets"):
+        for path in ("/lanes", "/slots", "/breakers"):
             assert (await client.get(path)).json() == {"rows": []}
+        assert (await client.get("/budgets")).json() == {"rows": [], "next": None}
         (day,) = (await client.get("/costs?by=agent")).json()["rows"]
         assert (day["key"], day["runs"]) == ("triager", 1)
         checked = (await client.get("/monitor")).json()
@@ -347,12 +369,33 @@ async def test_what_is_spent_of_budgets_is_shown_with_what_is_left() -> None:
     async with api(log, budgets=budgets) as served, served.client("viewer") as client:
         assert [row["owner"] for row in (await client.get("/budgets")).json()["rows"]] == ["agent:desk"]
         await finished(served.runtime, user="ada")
-        ada, desk = (await client.get("/budgets")).json()["rows"]
+        desk, ada = (await client.get("/budgets")).json()["rows"]
     assert (ada["owner"], ada["calls"], ada["amount"]) == ("user:ada", 1, "10 tokens a month")
     assert (ada["left_tokens"], ada["left_usd"]) == (max(0, 10 - ada["tokens"]), None)
     assert ada["began_at"] < log.clock.now() < ada["until"]
     assert (desk["amount"], desk["calls"]) == ("5 USD and 7 tokens in total", 0)
     assert (desk["left_usd"], desk["left_tokens"], desk["until"]) == ("5", 7, None)
+
+
+async def test_pages_of_budgets_hold_each_once_also_if_another_user_spends_meanwhile() -> None:
+    budgets = {
+        "user:*": [{"tokens": 10**6, "per": per} for per in ("day", "total")],
+        "agent:desk": {"tokens": 7, "per": "total"},
+    }
+    async with api(MemoryLog(), budgets=budgets) as served, served.client("viewer") as client:
+        for user in ("cy", "bo"):
+            await finished(served.runtime, user=user)
+        seen, place = list[tuple[str, str]](), ""
+        while place is not None:
+            page = (await client.get("/budgets", params={"limit": 2, "before": place})).json()
+            seen += [(row["owner"], row["per"]) for row in page["rows"]]
+            place = page["next"]
+            if len(seen) == 2:
+                await finished(served.runtime, user="ada")
+        users = [(f"user:{name}", per) for name in ("bo", "cy") for per in ("day", "total")]
+        assert seen == [("agent:desk", "total"), *users]
+        assert (await client.get("/budgets?before=nonsense")).status_code == 422
+        assert (await client.get("/budgets?limit=501")).status_code == 422
 
 
 async def test_a_server_without_the_budgets_shows_what_is_spent_without_amounts() -> None:
@@ -379,7 +422,7 @@ async def test_what_was_spent_in_a_period_that_is_over_or_of_a_zone_that_is_unkn
         write = register_write(log, subject, head, each)
         await log.events.append(write)
     async with api(log) as served, served.client("viewer") as client:
-        assert (await client.get("/budgets")).json() == {"rows": []}
+        assert (await client.get("/budgets")).json() == {"rows": [], "next": None}
 
 
 async def test_schedules_are_applied_paused_and_deleted() -> None:
@@ -415,11 +458,13 @@ async def test_the_openapi_document_has_every_route_and_its_schemas_hold_for_the
             "/queue",
             "/workers",
             "/budgets",
+            "/jobs",
+            "/jobs/{job}",
         ):
             schema = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"][
                 "schema"
             ]
-            answer = (await client.get(path.format(run=run_id))).json()
+            answer = (await client.get(path.format(run=run_id, job=run_id))).json()
             Draft202012Validator(schema | {"components": document["components"]}).validate(answer)
         assert (await client.get("/schema.json")).json()["$schema"]
 

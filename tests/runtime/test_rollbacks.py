@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from foldlog.eventlog import ConfigError, NotRegistered, RunFailed
-from foldlog.projections.jobs import jobs_of
 from foldlog.runtime import Agent, Registry, ToolFailed, WorkflowTable, tool
 from foldlog.runtime.executors.preflight import Preflight
 from foldlog.runtime.rollbacks.rollback import rollbacks_of
@@ -127,8 +126,8 @@ async def test_a_rollback_that_is_asked_for_again_is_the_same_run_and_nothing_is
     await first.result()
     assert (await rt.rollback(run.run_id, executor=cheap.executor)).run_id == first.run_id
     assert len([each for each in DONE if each.startswith("refund")]) == 2
-    rows = await (await rt.index()).runs(children=False, limit=-1)
-    (job,) = [job for job in jobs_of(rows) if job.job_id == run.run_id]
+    (job,) = [job for job in await rt.operations.jobs() if job.job_id == run.run_id]
+    assert await rt.operations.job(run.run_id) == job
     assert ([each.run_id for each in job.runs], [each.run_id for each in job.rollbacks]) == (
         [run.run_id],
         [first.run_id],

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ..exits import OK
 from ..options import Json
 from ..settings import Settings, settings_of
-
-if TYPE_CHECKING:
-    from ....projections.jobs import Job
-    from ....runtime import Runtime
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Show jobs: a run with its retries is one job."
@@ -49,13 +45,6 @@ def show(
     return run_async(_show(settings_of(context), job, json=json))
 
 
-async def _jobs(runtime: Runtime, status: str | None, agent: str | None, limit: int) -> list[Job]:
-    from ....projections.jobs import jobs_of
-
-    rows = await (await runtime.index()).runs(agent=agent, children=False, limit=-1)
-    return [job for job in jobs_of(rows) if status is None or job.status == status][:limit]
-
-
 async def _list(settings: Settings, status: str | None, agent: str | None, limit: int, *, json: bool) -> int:
     import msgspec
 
@@ -67,7 +56,7 @@ async def _list(settings: Settings, status: str | None, agent: str | None, limit
 
     screen = Screen(settings)
     async with opened(settings) as runtime:
-        jobs = await _jobs(runtime, status, agent, limit)
+        jobs = await runtime.operations.jobs(limit, status=status, agent=agent)
     if json:
         screen.json([msgspec.to_builtins(job) for job in jobs])
     elif not jobs:
@@ -101,8 +90,6 @@ async def _list(settings: Settings, status: str | None, agent: str | None, limit
 async def _show(settings: Settings, name: str, *, json: bool) -> int:
     import msgspec
 
-    from ....projections.jobs import jobs_of
-    from ....runtime.rollbacks.rollback import rollbacks_of
     from ..opening import opened, run_named
     from ..output.escaping import one_line
     from ..output.tables import Column
@@ -111,13 +98,7 @@ async def _show(settings: Settings, name: str, *, json: bool) -> int:
 
     screen = Screen(settings)
     async with opened(settings) as runtime:
-        index = await runtime.index()
-        row = await index.run(await run_named(runtime, name))
-        root = row if row.job_id else await index.run(row.root_id)
-        runs = await index.runs(job_id=root.job_id, limit=-1)
-        undoing = [each for run in runs for each in await rollbacks_of(runtime.log, run.run_id)]
-        rows = [*runs, *[await index.run(each) for each in undoing]]
-        (job,) = [job for job in jobs_of(rows) if job.job_id == root.job_id]
+        job = await runtime.operations.job(await run_named(runtime, name))
     if json:
         screen.json(msgspec.to_builtins(job))
         return OK

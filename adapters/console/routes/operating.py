@@ -16,7 +16,8 @@ from ....projections.run_list import OPEN, RunRow
 from ....runtime.operating.rows import AgentRow, BreakerRow, BudgetRow, LaneRow, SlotRow
 from ...http.answers import Refused
 from ..holders import Workers, workers_of
-from ..routing import Call, Nothing, Route
+from ..paging import Rows, parse_place, place_of
+from ..routing import Call, Nothing, Page, Route
 from .looking import apart
 
 if TYPE_CHECKING:
@@ -59,12 +60,6 @@ class Breakers(msgspec.Struct, frozen=True):
     """The circuit breakers that have counted failures."""
 
     rows: list[BreakerRow]
-
-
-class Budgets(msgspec.Struct, frozen=True):
-    """What is spent of each budget of the namespace in its present period, by whom."""
-
-    rows: list[BudgetRow]
 
 
 class CostsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,9 +122,19 @@ async def list_breakers(call: Call[Nothing, Nothing]) -> Breakers:
     return Breakers(await call.runtime.operations.breakers())
 
 
-async def list_budgets(call: Call[Nothing, Nothing]) -> Budgets:
-    """List the budgets of the namespace: what is spent, what is left, and until when."""
-    return Budgets(await call.runtime.operations.budgets(call.runtime.budgets))
+async def list_budgets(call: Call[Page, Nothing]) -> Rows[BudgetRow]:
+    """List the budgets of the namespace: what is spent, what is left, and until when; by their owners."""
+    query, place = call.query, parse_place(call.query.before)
+    rows = sorted(await call.runtime.operations.budgets(call.runtime.budgets), key=_budget)
+    if place is not None:
+        rows = [row for row in rows if _budget(row) > place[1]]
+    page = rows[: query.limit]
+    return Rows(page, place_of(0.0, _budget(page[-1])) if len(rows) > query.limit else None)
+
+
+def _budget(row: BudgetRow) -> str:
+    """Return what names a row of the list, and orders it."""
+    return f"{row.owner}\n{row.per}\n{row.time_zone}\n{row.amount}"
 
 
 async def list_workers(call: Call[Nothing, Nothing]) -> Workers:
@@ -234,7 +239,7 @@ ROUTES = (
     _get("/lanes", list_lanes, Lanes),
     _get("/slots", list_slots, Slots),
     _get("/breakers", list_breakers, Breakers),
-    _get("/budgets", list_budgets, Budgets),
+    _get("/budgets", list_budgets, Rows[BudgetRow], query=Page),
     _get("/workers", list_workers, Workers),
     _get("/costs", sum_costs, CostSums, query=CostsQuery, cost="heavy"),
     _get("/monitor", check_order, Monitored, query=MonitorQuery, cost="heavy"),

@@ -64,10 +64,10 @@ export default function Queue() {
 
 /** What is spent of the budgets of the namespace: read less often than the rest, for each user may have one. */
 function Budgets() {
-  const budgets = useLoaded("budgets", async (signal) => (await get("/budgets", signal)).rows);
+  const budgets = useLoaded("budgets", async (signal) => await get(`/budgets?limit=${BUDGETS_MOST}`, signal));
   useRunChanges(budgets.reload, BUDGETS_PERIOD_MS);
-  return html`<section><h2>Budgets</h2><${Loaded} of=${budgets}>${(/** @type {any[]} */ rows) =>
-    rows.length ? html`<ul class="plain-list wide" aria-label="Budgets">${rows.slice(0, BUDGETS_MOST).map((row) => html`<li key=${`${row.owner} ${row.per} ${row.time_zone} ${row.amount}`}><b>${visible(row.owner)}</b>: ${spent(row)} spent of ${row.amount ? html`${visible(row.amount)}, ${left(row)}` : "an amount that is not known here"}${row.until === null ? " (total)" : html` (${visible(row.per)}, ${visible(row.time_zone)}, until <${Time} at=${row.until} />)`}</li>`)}</ul>${rows.length > BUDGETS_MOST ? html`<p class="dim">And ${count(rows.length - BUDGETS_MOST)} more: <code>foldlog budgets list</code> has all.</p>` : null}` : html`<p class="dim">None is configured, and nothing is counted.</p>`
+  return html`<section><h2>Budgets</h2><${Loaded} of=${budgets}>${(/** @type {{rows: any[], next: string | null}} */ { rows, next }) =>
+    rows.length ? html`<ul class="plain-list wide" aria-label="Budgets">${rows.map((row) => html`<li key=${`${row.owner} ${row.per} ${row.time_zone} ${row.amount}`}><b>${visible(row.owner)}</b>: ${spent(row)} spent of ${row.amount ? html`${visible(row.amount)}, ${left(row)}` : "an amount that is not known here"}${row.until === null ? " (total)" : html` (${visible(row.per)}, ${visible(row.time_zone)}, until <${Time} at=${row.until} />)`}</li>`)}</ul>${next ? html`<p class="dim">And more: <code>foldlog budgets list</code> has all.</p>` : null}` : html`<p class="dim">None is configured, and nothing is counted.</p>`
   }<//></section>`;
 }
 
