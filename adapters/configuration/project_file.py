@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import tomllib
+from copy import deepcopy
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,14 +42,20 @@ def tables_in(path: Path, kind: str, *, exact: bool = False) -> Tables:
     """Return the tables of a kind in this file, as `project_tables` does. Raises `ConfigError`."""
     place = f"tool.foldlog.{kind}" if path.name == "pyproject.toml" else kind
     try:
-        found: Any = tomllib.loads(read_bounded(path).decode(), parse_float=Decimal if exact else float)
+        found: Any = _parsed(read_bounded(path).decode(), Decimal if exact else float)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     for key in place.split("."):
         found = found.get(key, {})
         if not isinstance(found, dict):
             raise ConfigError(f"{path}: {key} must be a table: [{place}.<name>]")
-    return Tables(f"{path}: [{place}", dict(found))
+    return Tables(f"{path}: [{place}", deepcopy(found))
+
+
+@lru_cache(4)
+def _parsed(text: str, number: type[Decimal | float]) -> dict[str, Any]:
+    """Parse a file once for all that read a part of it: every opened runtime does so several times."""
+    return tomllib.loads(text, parse_float=number)
 
 
 def project_table(name: str) -> tuple[str, dict[str, Any]]:

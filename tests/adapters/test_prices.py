@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from foldlog.adapters.configuration.project_file import project_tables
 from foldlog.adapters.models import ModelPrices, load_providers
 from foldlog.eventlog import TokenUsage
 from foldlog.eventlog.errors import ConfigError
@@ -95,6 +96,12 @@ def test_the_price_of_the_project_goes_before_the_data_and_is_exact(project: Pat
     assert ModelPrices().price("openai:gpt-4o", TOKENS, OPENAI) == Decimal("0.00031")
     (project / "foldlog.toml").write_text(text.replace("cached_input_usd = 0.01\n", ""))
     assert ModelPrices().price("openai:gpt-4o", TOKENS, OPENAI) == Decimal("0.0004")
+
+
+def test_each_reader_of_the_projects_file_has_tables_of_its_own(project: Path):
+    (project / "foldlog.toml").write_text("[limits.a]\nruns = 1")
+    project_tables("limits").tables["a"]["runs"] = 2
+    assert project_tables("limits").tables == {"a": {"runs": 1}}
 
 
 def test_the_prices_may_stand_in_the_pyproject(project: Path):
