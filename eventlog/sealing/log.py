@@ -31,6 +31,9 @@ from .wrapping import KeyWrapper
 
 FAMILIES_MAX = 10_000
 """The most families of which a process knows the key without a look at the log."""
+STALE_READ_S = 0.1
+STALE_READS_MAX = 50
+"""The most stale reads in a row: a replica may lag a moment, but not five seconds."""
 
 
 class SealedLog:
@@ -165,14 +168,31 @@ class SealedFamily:
 
     async def cipher(self) -> Cipher:
         """Return the cipher for what the family stores. Raises `KeyMissing`, `KeyErased`, `LogUnavailable`."""
-        key_id = self._families.get(self.root) or await self._stored(self.root)
-        if key_id is None:  # a family of before the namespace was sealed
-            submitted = await self._submitted(self.root)
-            if submitted is None:
-                raise LogCorrupted(self.root, 1, "its key is chosen with its submission, which is missing")
-            key_id = (await self._ring.cipher_for(owner_of(submitted, self.root))).id
+        key_id = self._families.get(self.root) or await self._chosen()
         self._note(key_id)
         return await self._ring.cipher(key_id, self.root)
+
+    async def _chosen(self) -> str:
+        """Return the key that the submission of the family names, or that of its owner for one from before the seal.
+
+        Raises what `cipher` raises, `LogCorrupted`.
+        """
+        submitted = await self._submitted(self.root)
+        for _ in range(STALE_READS_MAX):
+            if submitted is not None or not await self._is_there():
+                break
+            await self._log.clock.sleep(STALE_READ_S)
+            submitted = await self._submitted(self.root)
+        if submitted is None:
+            raise LogCorrupted(self.root, 1, "its key is chosen with its submission, which is missing")
+        if submitted.sealed is not None:
+            return submitted.sealed.key
+        return (await self._ring.cipher_for(owner_of(submitted, self.root))).id
+
+    async def _is_there(self) -> bool:
+        """Return whether the log has the root run, so that a read without it was stale."""
+        shards, events = range(self._log.events.shards), self._log.events
+        return any([await events.last_position(run_subject(each, self.root, self.root)) for each in shards])
 
     async def open(self, data: bytes, key_id: str, run: str, rev: int, *, place: str = "") -> bytes:
         """Return the content of sealed bytes, by default those of an event of the family.

@@ -11,7 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 from foldlog.adapters.archive import ObjectArchive
-from foldlog.eventlog import ConfigError, KeyErased, KeyMissing, Log, MemoryLog, RunCancelled, RunOpen, Shard
+from foldlog.eventlog import (
+    ConfigError,
+    KeyErased,
+    KeyMissing,
+    Log,
+    LogCorrupted,
+    MemoryLog,
+    RunCancelled,
+    RunOpen,
+    Shard,
+)
 from foldlog.eventlog.commits import decode
 from foldlog.eventlog.events import Submitted, Text, ToolCall, Usage
 from foldlog.eventlog.offload import references
@@ -403,3 +413,29 @@ def test_a_file_may_hold_the_keys_of_a_rotation(tmp_path: Path) -> None:
 def test_a_record_of_keys_says_nothing_of_the_key() -> None:
     record = KeyRecord(owner="user:ada")
     assert msgspec.json.decode(msgspec.json.encode(record))["key"] is None
+
+
+async def test_a_replica_that_lags_behind_a_submission_is_read_again_and_not_taken_for_damage(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner, agent = MemoryLog(), teller(script)
+    first, second = (SealedLog(inner, wrapper()) for _ in range(2))
+    async with Runtime.open(log=first, registry=Registry(agents=[agent])) as runtime:
+        run = await runtime.start(agent, WORDS)
+        await run.result(timeout_s=30)
+    read, lags = inner.events.read, [True]  # from here on nobody else reads or sleeps
+
+    async def nothing() -> AsyncIterator[Any]:
+        return
+        yield
+
+    async def caught_up(_: float) -> None:
+        lags[0] = False
+
+    monkeypatch.setattr(inner.events, "read", lambda *at: nothing() if lags[0] else read(*at))
+    monkeypatch.setattr(inner.clock, "sleep", caught_up)
+    cipher = await second.sealed_artifacts.of(run.run_id).cipher()
+    assert not lags[0]
+    assert cipher.id == (await first.sealed_artifacts.of(run.run_id).cipher()).id
+    with pytest.raises(LogCorrupted, match="its submission, which is missing"):
+        await second.sealed_artifacts.of("00-none").cipher()
