@@ -142,17 +142,20 @@ class Namespace:
             raise _no_jetstream(self._wire) from None
         if info is None:
             return None
-        if info.config.metadata.get(RESTORING_KEY, self._gate) != self._gate:
-            raise LogUnavailable(
-                f"the namespace {self._layout.namespace!r} at {self._wire.url} is being restored from a backup: wait "
-                "for the end of `foldlog backup restore`, or run it again if it was killed"
-            )
+        self._must_not_be_restored(info)
         noted = info.config.metadata.get(SHARDS_KEY, "")
         if not noted.isdigit():
             raise ConfigError(
                 f"the stream {stream} at {self._wire.url} was not created by foldlog: it lacks {SHARDS_KEY}"
             )
         return int(noted)
+
+    def _must_not_be_restored(self, info: _StreamInfo) -> None:
+        if info.config.metadata.get(RESTORING_KEY, self._gate) != self._gate:
+            raise LogUnavailable(
+                f"the namespace {self._layout.namespace!r} at {self._wire.url} is being restored from a backup: wait "
+                "for the end of `foldlog backup restore`, or run it again if it was killed"
+            )
 
     async def _found(self, wanted: int | None) -> int:
         """Create the shards, the first one last; returns their number, perhaps that of a process that was earlier."""
@@ -172,9 +175,15 @@ class Namespace:
         return shards
 
     async def _must_be_new(self) -> None:
-        """Raise `LogCorrupted` if streams exist that are created only after the first shard, which is missing."""
-        later = (self._layout.artifacts, self._layout.snapshots)
-        if any([await self._info(stream) for stream in later]) and await self._noted(0) is None:
+        """Raise `LogCorrupted` if streams exist that are created only after the first shard, which is missing.
+
+        A restore makes it last: while that is under way, it is `LogUnavailable`.
+        """
+        later = [await self._info(stream) for stream in (self._layout.artifacts, self._layout.snapshots)]
+        found = [info for info in later if info is not None]
+        if found and await self._noted(0) is None:
+            for info in found:
+                self._must_not_be_restored(info)
             await self._must_be(0)
 
     async def _must_be(self, shard: int) -> None:

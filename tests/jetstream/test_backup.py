@@ -15,6 +15,7 @@ from foldlog.eventlog.conformance.suite import Writer
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.eventlog.jetstream.layout import Layout
+from foldlog.eventlog.jetstream.opening import Namespace
 from foldlog.eventlog.jetstream.streams import read_all
 from foldlog.eventlog.jetstream.wire import Done, Wire
 from foldlog.eventlog.names import run_subject
@@ -272,6 +273,28 @@ async def test_a_restore_that_fails_leaves_nothing_and_one_that_was_killed_is_be
                 "metadata": {"foldlog.restoring": "gate"},
             }
             await wire.api(f"STREAM.CREATE.{config['name']}", config, Done)
+    assert await restored(server.url, backup, "copy") == ()
+    async with JetStreamLog.open(server.url, namespace="copy") as log:
+        assert (await log.audit()).losses == ()
+
+
+@pytest.mark.parametrize(
+    "left", [{"artifacts": True, "01": True}, {"artifacts": False, "01": False, "00": True}]
+)
+async def test_a_namespace_whose_restore_was_killed_is_opened_by_nobody_and_restored_again(
+    server: EphemeralServer, backup: tuple[Path, Manifest], left: dict[str, bool]
+) -> None:
+    """It was killed before the first shard was there, or while it took the marks away, that of the first shard last."""
+    async with wired(server.url) as wire:
+        for name, is_marked in left.items():
+            config = {
+                "name": f"FL_copy_{name}",
+                "subjects": [f"gate.copy.{name}.>"],
+                "metadata": {"foldlog.restoring": "gate"} if is_marked else {},
+            }
+            await wire.api(f"STREAM.CREATE.{config['name']}", config, Done)
+        with pytest.raises(LogUnavailable, match="is being restored from a backup"):
+            await Namespace(wire, Layout("copy")).settle(None, 0.0)
     assert await restored(server.url, backup, "copy") == ()
     async with JetStreamLog.open(server.url, namespace="copy") as log:
         assert (await log.audit()).losses == ()
