@@ -794,7 +794,8 @@ async def test_a_server_that_stands_still_holds_up_neither_a_cancellation_nor_th
 ):
     monkeypatch.setattr("foldlog.adapters.mcp.streamable_http.RECEIPT_TIMEOUT_S", 0.2)
     with http_server(kind) as url:
-        source = await fresh.open({"srv": {"url": url, "timeout_s": 0.5}})
+        source = await fresh.open({"srv": {"url": url}})
+        hasty = await fresh.open({"srv": {"url": url, "timeout_s": 0.5}})
         process, context = await number(source, "pid"), Recorder()
         task = asyncio.create_task(call(source, "slow", context))
         await context.first.wait()
@@ -802,7 +803,7 @@ async def test_a_server_that_stands_still_holds_up_neither_a_cancellation_nor_th
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert isinstance(await failure(source, "search", query="x"), ToolTimedOut)
+        assert isinstance(await failure(hasty, "search", query="x"), ToolTimedOut)
         await fresh.aclose()
 
 

@@ -166,7 +166,8 @@ async def test_a_collector_that_is_away_loses_no_span(
         collector.refusing = False
         await sending
         await exporter.aclose()
-    assert sorted(span.name for span in collector.spans) == [
+    names = {span.span_id: span.name for span in collector.spans}  # one whose answer was late is sent again
+    assert sorted(names.values()) == [
         "chat script.json",
         "chat script.json",
         "execute_tool search",

@@ -51,6 +51,8 @@ from foldlog.eventlog.embedded.process import ServerProcess, choose_port
 from foldlog.eventlog.errors import ConfigError, FoldlogError
 from nats.aio.client import Client
 
+from tests.unit.test_compose import free_ports
+
 FIRST_USER = """
 import asyncio, sys
 from pathlib import Path
@@ -686,9 +688,7 @@ async def test_a_wrong_configuration_is_shown_as_the_server_says_it():
 
 
 async def test_ephemeral_servers_form_a_cluster():
-    routes: list[int] = []
-    while len(routes) < 3:
-        routes += {choose_port()} - {*routes}
+    routes = free_ports(3)
     known = ", ".join(f"nats-route://127.0.0.1:{port}" for port in routes)
 
     def node(number: int) -> EphemeralServer:

@@ -35,7 +35,6 @@ from foldlog.eventlog import (
 )
 from foldlog.eventlog.conformance.suite import Writer, closing, everything, new_name, run_in, wakeup_for
 from foldlog.eventlog.embedded import EphemeralServer
-from foldlog.eventlog.embedded.process import choose_port
 from foldlog.eventlog.jetstream import JetStreamLog, follower, leases
 from foldlog.eventlog.jetstream.layout import Layout, queue_of
 from foldlog.eventlog.jetstream.streams import read_all
@@ -56,6 +55,7 @@ from tests.jetstream.support import (
     until,
     up,
 )
+from tests.unit.test_compose import free_ports
 
 DEATH_S = 120.0
 """Bounds a death's way to its listeners; the leases of these tests take longer to expire."""
@@ -174,7 +174,7 @@ async def test_reads_and_appends_made_during_an_outage_wait_for_its_end(
 
 @pytest.mark.filterwarnings("ignore:parameter 'timeout':DeprecationWarning")  # how nats-py calls aiohttp
 async def test_a_log_is_reached_through_a_websocket_also_after_an_outage() -> None:
-    port = choose_port()
+    (port,) = free_ports(1)
     async with (
         EphemeralServer(extra_config=f"websocket {{ port: {port}, no_tls: true }}") as server,
         opened(f"ws://127.0.0.1:{port}", shards=1) as log,
@@ -848,9 +848,7 @@ async def test_a_log_without_its_stream_of_snapshots_has_none_and_says_that_it_k
 
 @asynccontextmanager
 async def cluster(directory: Path) -> AsyncIterator[list[EphemeralServer]]:
-    routes = list[int]()
-    while len(routes) < 3:
-        routes = list({*routes, choose_port()})
+    routes = free_ports(3)
     extra = 'cluster {{ name: c, listen: "127.0.0.1:{}", routes: [{}] }}'
     urls = ", ".join(f'"nats://127.0.0.1:{port}"' for port in routes)
     servers: list[Any] = [

@@ -73,7 +73,7 @@ async def test_a_stored_agent_is_found_and_prompted_over_nats() -> None:
             async with asyncio.timeout(120):
                 while True:
                     with contextlib.suppress(NoRespondersError):
-                        await client.request("agents.status.foldlog.local.clerk", timeout=5)
+                        await client.request("agents.status.foldlog.local.clerk", timeout=60)
                         break
                     await asyncio.sleep(0.01)
                 subject = await test_nats_agents.subject_of(client, "clerk", "local")

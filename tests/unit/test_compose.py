@@ -49,8 +49,11 @@ def nats_server() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, below those that the system gives away: nobody else comes upon them meanwhile."""
-    first, last = 20_000, 32_000
+    """Ports that nobody listens on: below those of embedded servers, and those that the system gives away.
+
+    So nobody comes upon them before they are used.
+    """
+    first, last = 10_000, 20_000
     found: list[int] = []
     for step in range(last - first):
         number = first + (os.getpid() * count + step) % (last - first)
