@@ -15,7 +15,7 @@ import platformdirs
 HERE = Path(__file__).parent
 PACKAGE = ("package.json", "package-lock.json", ".npmrc", "read_run.js", "agui_client.js")
 NODE_MAJOR_MIN = 22
-INSTALL_S, READ_S = 120.0, 60.0
+INSTALL_S, READ_S = 500.0, 180.0
 
 
 class Packages(NamedTuple):

@@ -19,7 +19,7 @@ from foldlog.runtime import Agent, RunHandle, Runtime
 from tests.processes import workshop
 
 HERE = Path(__file__).parent
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """A machine that does much else is slow; what hangs, hangs for longer."""
 LEASE_S = 600.0
 """So long that nothing in a test can be due to its end."""

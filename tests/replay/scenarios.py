@@ -66,7 +66,7 @@ from foldlog.runtime.ports.tools import Retryable, ToolFailed
 from foldlog.runtime.restored import hold_everything
 from foldlog.runtime.triggers import event_hooks
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
