@@ -236,11 +236,9 @@ async def run_is(run: Any, reason: str) -> None:
 
 async def run_is_parked(run: Any) -> None:
     """Wait until the run is parked."""
-    for _ in range(500):
-        if (await run.state()).parked is not None:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("the run does not park")
+    async with asyncio.timeout(120):
+        while (await run.state()).parked is None:  # noqa: ASYNC110 - others park it
+            await asyncio.sleep(0.01)
 
 
 async def test_what_a_function_does_not_take_is_refused_before_the_first_event(cheap: Place) -> None:
