@@ -71,7 +71,7 @@ async def test_a_command_does_not_run_twice_when_its_worker_dies(tmp_path: Path)
     async with EphemeralServer() as server, serve() as cluster, Runtime.open(server.url) as rt:
         environment = {"NATS_URL": server.url, "CLUSTER": cluster.url}
         agent = Agent("operator", model="scripted:turns.json", tools=["shell"])
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(300):
             async with worker(tmp_path, **environment):
                 run = await rt.start(agent, "Do it", executor="durable")
                 while not (tmp_path / "runs").exists():  # noqa: ASYNC110 - Another process makes it.

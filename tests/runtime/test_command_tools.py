@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from foldlog.adapters.builtin import Workspace, builtin_tools, shell_tool
 from foldlog.adapters.runners import SubprocessRunner
@@ -16,6 +15,8 @@ from foldlog.eventlog.events import ApprovalRequested, Custom, ToolEffect, ToolR
 from foldlog.replay import load_trace
 from foldlog.runtime import Agent, Evidence, postcondition
 from foldlog.runtime.ports.tools import Tool
+
+from tests.runners.test_runners import gone
 
 from .conftest import Place, call, calls, says
 
@@ -129,16 +130,11 @@ async def test_cancelling_a_run_stops_its_command_with_all_that_it_started(
     pids = tmp_path / "ws" / "pids"
     while not (pids.exists() and pids.read_text().endswith("\n")):  # noqa: ASYNC110 - no event for a command
         await asyncio.sleep(0.01)
-    left = psutil.Process(int(pids.read_text()))
+    left = pids.read_text()
     await run.cancel()
     with pytest.raises(RunCancelled):
         await run.result()
-    assert await asyncio.to_thread(_gone, left)
-
-
-def _gone(process: psutil.Process) -> bool:
-    _, alive = psutil.wait_procs([process], timeout=120)
-    return all(each.status() == psutil.STATUS_ZOMBIE for each in alive)
+    assert await asyncio.to_thread(gone, left)
 
 
 async def test_a_plan_is_kept_as_events_of_the_run(
