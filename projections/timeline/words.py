@@ -67,7 +67,7 @@ def engine_words(event: Event) -> tuple[str, str] | None:  # noqa: C901, PLR0912
         case OutputRejected():
             return "rejected", event.message
         case ToolsRefreshRequested():
-            return "tools", "a new listing was requested"
+            return "tools", _requested(event)
         case ToolsRemoved():
             return "tools", f"removed: {', '.join(event.tools)}"
         case ToolsRefreshFailed():
@@ -78,6 +78,14 @@ def engine_words(event: Event) -> tuple[str, str] | None:  # noqa: C901, PLR0912
             return "restored", "from a backup: held until it is resumed"
         case _:
             return None
+
+
+def _requested(event: ToolsRefreshRequested) -> str:
+    gone = f"the removal of {', '.join(event.remove)}" if event.remove else ""
+    servers = f" with the servers {', '.join(event.mcp_servers)}" if event.mcp_servers else ""
+    if gone and not servers:
+        return f"{gone} was requested"
+    return f"a new listing{servers}{' and ' if gone else ''}{gone} was requested"
 
 
 def value_words(value: Any) -> str:

@@ -352,6 +352,14 @@ def test_a_finished_run_has_a_history_and_nothing_pending(project: Project) -> N
     assert (wrong.code, "nowhere.json cannot be read" in wrong.err) == (2, True)
 
 
+def test_a_request_that_only_removes_tools_says_so(project: Project) -> None:
+    started = project.run("run", "project_agents:careful", "q", "--no-wait", "--json")
+    run = started.lines[0]["run_id"]
+    done = project.run("runs", "refresh-tools", run, "--remove", "lookup")
+    assert done.out == f"run {run}: lookup will be removed before its next step\n"
+    assert "the removal of lookup was requested" in project.run("runs", "show", run).out
+
+
 def test_a_resume_token_is_shown_once_and_is_read_from_standard_input_or_the_environment(
     project: Project,
 ) -> None:

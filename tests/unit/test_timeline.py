@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from foldlog.adapters.cli.output.timeline import timeline
 from foldlog.adapters.console.timeline import TEXT_MAX, shown
-from foldlog.eventlog.events import is_terminal
+from foldlog.eventlog.events import ToolsRefreshRequested, is_terminal
 from foldlog.projections.timeline.bars import _gap
 from foldlog.projections.timeline.fold import TimelineFold, below
+from foldlog.projections.timeline.words import engine_words
 from foldlog.replay import read_archive
 
 V1 = Path(__file__).parents[1] / "histories" / "v1"
@@ -73,3 +74,19 @@ def test_a_child_is_shown_without_what_is_above_it() -> None:
     assert below(trace.root, trace.events) == list(trace.events)
     assert {event.run_id for event in below(child, trace.events)} == {child}
     assert {row.depth for row in timeline(below(child, trace.events))} == {0}
+
+
+@pytest.mark.parametrize(
+    ("servers", "remove", "told"),
+    [
+        ([], [], "a new listing was requested"),
+        (["crm"], [], "a new listing with the servers crm was requested"),
+        ([], ["pay", "look"], "the removal of pay, look was requested"),
+        (["crm"], ["pay"], "a new listing with the servers crm and the removal of pay was requested"),
+    ],
+)
+def test_a_change_of_the_tools_is_told_as_what_was_asked_for(
+    servers: list[str], remove: list[str], told: str
+) -> None:
+    asked = ToolsRefreshRequested(mcp_servers={name: {} for name in servers}, remove=remove)
+    assert engine_words(asked) == ("tools", told)  # type: ignore[arg-type] # words need no more of an event

@@ -708,13 +708,18 @@ def _in_line(call: PendingCall) -> str:
 async def _refresh(settings: Settings, run_id: str, path: str | None, remove: list[str], by: str) -> int:
     from ..mcp_files import read_servers
     from ..opening import opened, run_named
+    from ..output.escaping import one_line
     from ..output.terminal import Screen
 
     servers = read_servers(path) if path is not None else {}
     async with opened(settings) as runtime:
         run_id = await run_named(runtime, run_id)
         await runtime.get_run(run_id).refresh_tools(servers, remove=remove, by=by or user_name())
-    Screen(settings).tell(f"run {run_id}: its tools will be listed again before its next step")
+    only_removes = remove and path is None
+    what = (
+        f"{one_line(', '.join(remove))} will be removed" if only_removes else "its tools will be listed again"
+    )
+    Screen(settings).tell(f"run {run_id}: {what} before its next step")
     return OK
 
 
