@@ -373,6 +373,8 @@ def test_an_empty_namespace_says_how_to_begin(open_page: Open, tmp_path: Path) -
         expect(badge).to_be_visible()
         page.goto(f"{empty.address}monitor")
         expect(page.get_by_role("main")).to_contain_text("R6")
+        page.get_by_text("Both events").click()
+        expect(page.get_by_role("group", name=re.compile("^Event [34]"))).to_have_count(2)
         assert violations(page) == []
 
 
@@ -424,6 +426,36 @@ def test_a_prompt_is_shown_with_its_proof_and_a_state_with_what_changed(open_pag
     expect(page.locator(".proof")).to_contain_text("Proven")
     page.get_by_role("button", name="State").click()
     expect(page.locator(".patch")).to_contain_text("/calls/call-1/result")
+
+
+def test_a_prompt_tells_what_is_new_since_the_one_before(open_page: Open, site: Site) -> None:
+    page = open_page(f"runs/{site.runs['refunded']}?rev=99&panel=prompt")
+    expect(page.locator(".instant")).to_contain_text("prompt 3 of 3")
+    expect(page.locator(".instant")).to_contain_text("Since the prompt before")
+    expect(page.locator(".instant-body .messages .tag", has_text="new")).to_have_count(2)
+    expect(page.locator(".instant-body .messages li").first).to_contain_text(re.compile(r"≈ \d+ tokens"))
+
+
+def test_a_session_shows_its_lane_and_drops_the_turns_that_it_names(open_page: Open, site: Site) -> None:
+    agents = site.runtime.registry.agents
+    runs = [site.do(site.runtime.start(agents["clerk"], f"Count {n}", session="bo")) for n in (1, 2)]
+    for run in runs:
+        site.do(run.result(timeout_s=60))
+    page = open_page("sessions/bo")
+    expect(page.get_by_role("link", name=runs[0].run_id)).to_be_visible()
+    page.get_by_label("Last").fill("2")
+    page.get_by_role("button", name="Drop last turns").click()
+    asked = page.get_by_role("dialog", name="Drop the last 2 turns of bo?")
+    expect(asked).to_contain_text("Count 1")
+    asked.get_by_role("button", name="Drop 2 turns").click()
+    expect(page.get_by_role("heading", name="No turn has ended yet")).to_be_visible()
+    waits = site.do(site.runtime.start(agents["refunds"], "Order 17", session="bo"))
+    site.do(site.until_asked(waits))
+    expect(page.get_by_role("listitem").filter(has_text=waits.run_id)).to_contain_text("paused since")
+    page.goto(f"{site.address}compare?a={runs[1].run_id}")
+    page.get_by_role("link", name="the one before it in its session").click()
+    expect(page.get_by_role("status").filter(has_text="boundaries are equal")).to_be_visible()
+    site.do(waits.cancel())
 
 
 def test_a_fork_shows_its_plan_before_it_starts_and_then_leads_to_itself(open_page: Open, site: Site) -> None:

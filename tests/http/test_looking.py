@@ -111,6 +111,7 @@ async def test_a_prompt_is_shown_as_it_was_sent_with_its_proof() -> None:
         for event in asked:
             sent = (await client.get(f"/runs/{run_id}/prompts/{event['revision']}")).json()
             assert (sent["proven"], sent["digest"]) == (True, event["digest"])
+            assert [each > 0 for each in sent["message_tokens"]] == [True] * len(sent["messages"])
         assert [tool["name"] for tool in sent["tools"]] == ["refund"]
         assert (await client.get(f"/runs/{run_id}/prompts/1")).status_code == 422
 

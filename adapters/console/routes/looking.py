@@ -16,6 +16,7 @@ from ....projections.content_files import files_in
 from ....projections.timeline.bars import Bar
 from ....projections.timeline.fold import TimelineFold, below
 from ....projections.timeline.rows import Level
+from ....projections.tokens import message_tokens
 from ...http.answers import Refused
 from ..patches import patch
 from ..routing import Call, Nothing, Route
@@ -195,7 +196,8 @@ async def show_prompt(call: Call[Nothing, Nothing]) -> dict[str, Any]:
     trace, run = await trace_of_run(call)
     revision = revision_of(call.path("rev"))
     sent = await apart(lambda: prompt_at(trace, revision, run))
-    return {**_plain(sent), "proven": sent.proven}
+    tokens = [message_tokens(message) for message in sent.messages]
+    return {**_plain(sent), "message_tokens": tokens, "proven": sent.proven}
 
 
 async def list_messages(call: Call[Nothing, Nothing]) -> Messages:

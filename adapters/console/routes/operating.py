@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.responses import Response
 
+from ....eventlog.commits import decode
 from ....eventlog.ports import Log, Selector, Shard
 from ....projections.operating.costs import By, CostSum
 from ....projections.run_list import OPEN, RunRow
@@ -91,10 +92,11 @@ class MonitorQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Monitored(msgspec.Struct, frozen=True, kw_only=True):
-    """The violations of the ordering rules among the events that were judged."""
+    """The violations of the ordering rules among the events that were judged, the first of which is of `since`."""
 
     events: int
     commits: int
+    since: float | None
     violations: list[dict[str, Any]]
 
 
@@ -167,12 +169,15 @@ async def check_order(call: Call[MonitorQuery, Nothing]) -> Monitored:
         selectors = [Shard(shard) for shard in range(log.events.shards)]
     watches = [Watch() for _ in selectors]
     violations: list[dict[str, Any]] = []
+    begun: list[float] = []
     for selector, watch in zip(selectors, watches, strict=True):
         stored = [each async for each in log.events.read(selector)]
         violations += await apart(partial(_violations, watch, stored))
+        begun += [decode(each.data).at for each in stored[:1]]
     return Monitored(
         events=sum(watch.events for watch in watches),
         commits=sum(watch.commits for watch in watches),
+        since=min(begun, default=None),
         violations=violations,
     )
 

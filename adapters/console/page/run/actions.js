@@ -1,8 +1,8 @@
 // What can be done to a run. Each is a command; its button shows what the log says about it, not what was hoped for.
 import { useMemo, useState } from "../vendor/preact.js";
 import { html, Act, Command, Dialog, confirmed, note } from "../parts.js";
-import { address, at, newKey, post } from "../api.js";
-import { go, tune, place } from "../route.js";
+import { address, at, newKey, post, query } from "../api.js";
+import { go, tune, place, url } from "../route.js";
 import { mayAct } from "../shell.js";
 import { Fork } from "./fork.js";
 import { Rollback } from "./rollback.js";
@@ -54,7 +54,7 @@ export function useActions(feed) {
 /** @param {{todo: any}} props */
 export function Actions({ todo }) {
   const { feed } = todo;
-  return html`<div class="row run-actions" role="toolbar" aria-label="Actions">${todo.all.map((/** @type {any} */ each) => html`<${Act} key=${each.name} class=${each.kind ?? ""} act=${each.act}>${each.name}<//>`)}<a class="button" href=${address(`/runs${at(feed.id)}/export`)} download=${`${feed.id}.jsonl`}>Export</a><button type="button" onClick=${() => todo.open("cli")}>CLI</button></div>
+  return html`<div class="row run-actions" role="toolbar" aria-label="Actions">${todo.all.map((/** @type {any} */ each) => html`<${Act} key=${each.name} class=${each.kind ?? ""} act=${each.act}>${each.name}<//>`)}<a class="button" href=${address(`/runs${at(feed.id)}/export`)} download=${`${feed.id}.jsonl`}>Export</a><a class="button" href=${url(`/compare${query({ a: feed.id })}`)}>Compare</a><button type="button" onClick=${() => todo.open("cli")}>CLI</button></div>
     ${todo.dialog === "message" ? html`<${Message} todo=${todo} />` : null}${todo.dialog === "cli" ? html`<${Commands} id=${feed.id} close=${() => todo.open("")} />` : null}${
       todo.dialog === "fork" ? html`<${Fork} feed=${feed} revision=${Number(place.value.query.get("rev")) || feed.detail.value.row.revision} close=${() => todo.open("")} />` : null
     }${todo.dialog === "rollback" ? html`<${Rollback} feed=${feed} close=${() => todo.open("")} />` : null}`;

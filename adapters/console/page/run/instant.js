@@ -65,15 +65,28 @@ function Prompt({ feed, run, revision }) {
   const asked = feed.rows.filter((/** @type {any} */ row) => row.type === "model_requested" && (row.run_id || feed.id) === run).map((/** @type {any} */ row) => row.revision);
   const at_ = asked.includes(revision) ? revision : asked.filter((/** @type {number} */ each) => each <= revision).pop() ?? asked[0] ?? revision;
   const loaded = useLoaded(asked.length ? `${run}/${at_}` : null, (signal) => get(`/runs${at(run)}/prompts/${at_}`, signal));
-  const n = asked.indexOf(at_);
+  const n = asked.indexOf(at_), earlier = n > 0 ? asked[n - 1] : null;
+  const before = useLoaded(earlier ? `${run}/${earlier}` : null, (signal) => get(`/runs${at(run)}/prompts/${earlier}`, signal));
+  const known = earlier && before.data && !before.stale ? before.data : null;
   return html`<div class="row bar">${asked.length ? html`<button type="button" class="square" aria-label="Prompt before" disabled=${n <= 0} onClick=${() => tune({ rev: String(asked[n - 1]) })}>‹</button><span>prompt ${n + 1} of ${asked.length}</span><button type="button" class="square" aria-label="Prompt after" disabled=${n < 0 || n >= asked.length - 1} onClick=${() => tune({ rev: String(asked[n + 1]) })}>›</button>` : null}</div>
     ${feed.complete.value && !asked.length ? html`<p class="dim">It has called no model.</p>` : null}<${Loaded} of=${loaded}>${(/** @type {any} */ prompt) => html`<p class=${prompt.proven ? "proof good" : "proof bad"}><${Icon} name=${prompt.proven ? "completed" : "error"} /> <b>${prompt.proven ? "Proven" : "Differs"}</b> <span>${prompt.proven ? "rebuilt from the log, and its digest is the one that was stored when it was sent." : "what was rebuilt from the log has another digest than what was sent."}</span></p>
       <${Facts} of=${[["Model", visible(prompt.model)], ["Attempt", prompt.attempt], ["Step", prompt.step], ["For", prompt.phase || null], ["Digest", html`<code>${prompt.digest}</code>`], prompt.proven ? ["", null] : ["Rebuilt", html`<code>${prompt.rebuilt}</code>`]]} />
       <${Curl} prompt=${prompt} />
-      <h3>${plural(prompt.messages.length, "message")}</h3><${Messages} messages=${prompt.messages} />
+      ${known ? html`<${Since} prompt=${prompt} before=${known} revision=${earlier} />` : null}
+      <h3>${plural(prompt.messages.length, "message")}</h3><${Messages} messages=${prompt.messages} tokens=${prompt.message_tokens} known=${known && new Set(known.messages.map((/** @type {any} */ each) => JSON.stringify(each)))} />
       <h3>${plural(prompt.tools?.length ?? 0, "tool")}</h3>${(prompt.tools ?? []).map((/** @type {any} */ tool) => html`<details key=${tool.name}><summary class="mono">${visible(tool.name)}</summary><p>${visible(tool.description)}</p><${Long} value=${pretty(tool.parameters)} label="Parameters" /></details>`)}
       ${prompt.output_schema ? html`<h3>Output</h3><${Long} value=${pretty(prompt.output_schema)} label="Schema of the output" />` : null}
       <h3>Parameters</h3><${Long} value=${pretty(prompt.parameters ?? {})} label="Parameters" />`}<//>`;
+}
+
+/** What differs from the prompt before. @param {{prompt: any, before: any, revision: number|null}} props */
+function Since({ prompt, before, revision }) {
+  const texts = (/** @type {any} */ of) => of.messages.map((/** @type {any} */ each) => JSON.stringify(each));
+  const now = new Set(texts(prompt)), then = new Set(texts(before));
+  const added = prompt.messages.filter((/** @type {any} */ each) => !then.has(JSON.stringify(each))).length;
+  const gone = before.messages.filter((/** @type {any} */ each) => !now.has(JSON.stringify(each)));
+  const others = ["model", "tools", "parameters", "output_schema"].filter((name) => JSON.stringify(prompt[name]) !== JSON.stringify(before[name]));
+  return html`<h3>Since the prompt before, at ${revision}</h3><p>${plural(added, "new message")}${gone.length ? `, ${plural(gone.length, "message")} gone` : ""}${others.length ? `; other: ${others.map((name) => name.replace("_", " ")).join(", ")}` : ""}</p>${gone.length ? html`<details><summary>${plural(gone.length, "message")} gone</summary><${Messages} messages=${gone} /></details>` : null}`;
 }
 
 /** @param {{prompt: any}} props */

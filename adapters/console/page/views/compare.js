@@ -1,7 +1,7 @@
 // Two runs side by side: the verdict first, then the first difference with its rule, then all of them.
 import { useEffect, useState } from "../vendor/preact.js";
 import { html, Act, Empty, Facts, Icon, Id, Loaded, useLoaded } from "../parts.js";
-import { at, download, get, post } from "../api.js";
+import { at, download, get, post, query as queryOf } from "../api.js";
 import { Pair } from "../run/pair.js";
 import { place, tune, url } from "../route.js";
 import { compact, count, money, oneLine, plural, span, visible } from "../text.js";
@@ -41,7 +41,7 @@ export default function Compare() {
     const given = new FormData(e.target);
     tune({ a: String(given.get("a")), b: String(given.get("b")) }, {});
   }}>${[["a", a, "One run"], ["b", b, "The other"]].map(([name, run, label]) => html`<label class="field grow" key=${name} onDragOver=${(/** @type {Event} */ e) => e.preventDefault()} onDrop=${drop(name)}>${label}, or an export<input name=${name} value=${run} placeholder=${files[name]?.name ?? "id of a run"} /><input type="file" accept=".jsonl" aria-label=${`${label} as a file`} onChange=${drop(name)} /></label>`)}<button type="submit" class="primary">Compare</button></form>
-    ${!left || !right ? html`<${Empty} title="Pick two runs"><p>Write two ids, drop in exports, or choose two rows of the list with <kbd>x</kbd>. A fork links to its origin.</p><//>` : html`<${Loaded} of=${compared}>${(/** @type {any} */ both) => html`<${Verdict} of=${both} sides=${{ ...left, ...right }} more=${compared.stale ? null : more} />`}<//>`}</section>`;
+    ${!left || !right ? html`<${Empty} title="Pick two runs"><${Offers} run=${a || b} /><p>Write two ids, drop in exports, or choose two rows of the list with <kbd>x</kbd>.</p><//>` : html`<${Loaded} of=${compared}>${(/** @type {any} */ both) => html`<${Verdict} of=${both} sides=${{ ...left, ...right }} more=${compared.stale ? null : more} />`}<//>`}</section>`;
 }
 
 /** @param {{of: {found: any, rows: any[], all: boolean}, sides: any, more: (() => Promise<void>)|null}} props */
@@ -59,4 +59,14 @@ function Verdict({ of: { found, rows, all }, sides, more }) {
       Object.assign(document.createElement("a"), { href: address, download: "comparison.json" }).click();
       setTimeout(() => URL.revokeObjectURL(address), 1000);
     }}>Download as JSON</button></p>`;
+}
+
+/** What a run may be compared with: its origin, and the run before it in its session. @param {{run: string}} props */
+function Offers({ run }) {
+  const offers = useLoaded(run ? `offers ${run}` : null, async (signal) => {
+    const { row } = await get(`/runs${at(run)}`, signal);
+    const before = row.session ? (await get(`/runs${queryOf({ session: row.session, to: row.submitted_at, children: "0", limit: 1 })}`, signal)).rows[0] : null;
+    return [...(row.forked_from ? [["This run and its origin", row.forked_from]] : []), ...(before ? [["This run and the one before it in its session", before.run_id]] : [])];
+  });
+  return html`${(run && offers.data ? offers.data : []).map(([name, other]) => html`<p key=${name}><a class="button" href=${url(`/compare${queryOf({ a: other, b: run })}`)}>${name}</a></p>`)}`;
 }
