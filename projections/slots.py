@@ -58,9 +58,12 @@ def with_waiting(slots: SlotsUpdated, who: SlotWaiter) -> SlotsUpdated | None:
     return _with(slots, others, [*waiting, who])
 
 
-def is_waiting(slots: SlotsUpdated, who: SlotEntry) -> bool:
-    """Return whether the run already waits, at the revision that the caller knows or a newer one."""
-    return any(_same(each, who) and each.revision >= who.revision for each in slots.waiting)
+def is_waiting(slots: SlotsUpdated, who: SlotWaiter) -> bool:
+    """Return whether the run already waits, by the size and the revision that the caller knows, or a newer one."""
+    return any(
+        _same(each, who) and each.revision >= who.revision and each.runs_max == who.runs_max
+        for each in slots.waiting
+    )
 
 
 def without(slots: SlotsUpdated, who: SlotEntry, revision: int) -> SlotsUpdated:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import tzinfo
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -18,6 +18,8 @@ from ...projections.run_list import OPEN
 from ..core.shared_budgets import Purse, SharedBudget, Spent, owners_of, purses_in, sum_of
 from ..journal.lanes import read_lane
 from ..rollbacks.rollback import rollbacks_of
+from ..shared.deadlocks import limit_name
+from ..shared.slots import clear_slots
 from ..shared.spending import all_spent
 from .rows import (
     AgentRow,
@@ -136,8 +138,9 @@ class Operations:
                 found.append(LaneRow(lane=lane, runs=tuple(runs)))
         return found
 
-    async def slots(self) -> list[SlotRow]:
-        """Return the slots that are held or waited for, by their names."""
+    async def slots(self, limits: Collection[str] | None = None) -> list[SlotRow]:
+        """Return the slots that are held or waited for, by their names; `limits` are those that are configured."""
+        configured = None if limits is None else {limit_name(limit) for limit in limits}
         found = await registers(self._log, "slots", SlotsUpdated)
         return [
             SlotRow(
@@ -147,10 +150,19 @@ class Operations:
                 waiting=tuple(
                     Holder(run_id=w.run, call=w.call, tool=w.tool, since=w.since) for w in slots.waiting
                 ),
+                configured=None
+                if configured is None or not name.startswith(limit_name(""))
+                else name in configured,
             )
             for name, slots in sorted(found.items())
             if slots.holders or slots.waiting
         ]
+
+    async def clear_slots(self) -> dict[str, tuple[str, ...]]:
+        """Remove the entries of runs that are over from all slots; return those runs by the slots that had any."""
+        names = [name for name, _slots in sorted((await registers(self._log, "slots", SlotsUpdated)).items())]
+        found = {name: await clear_slots(self._log, name) for name in names}
+        return {name: runs for name, runs in found.items() if runs}
 
     async def budgets(self, budgets: Sequence[SharedBudget]) -> list[BudgetRow]:
         """Return what is spent of these budgets now, those of each user once for each user who has spent anything.

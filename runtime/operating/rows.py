@@ -83,13 +83,15 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 class SlotRow(msgspec.Struct, frozen=True, kw_only=True):
     """Slots of a name (`agent:refunds`, `call:printer`, `limit:tool:print`): holders, and waiters in their order.
 
-    `places` is how many there are, 0 if nobody waits for one.
+    `places` is how many there are, 0 if nobody waits for one. `configured` is whether the configuration has the limit;
+    null where it was not asked.
     """
 
     name: str
     places: int
     holders: tuple[Holder, ...]
     waiting: tuple[Holder, ...]
+    configured: bool | None = None
 
 
 class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):

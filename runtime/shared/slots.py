@@ -24,7 +24,7 @@ import asyncio
 from typing import Any, Literal, Protocol
 
 from ...eventlog.commits import Head
-from ...eventlog.errors import LogCorrupted, LogUnavailable
+from ...eventlog.errors import LogCorrupted, LogUnavailable, RunGone
 from ...eventlog.events import SlotHolder, SlotsUpdated, SlotWaiter
 from ...eventlog.names import run_subject, slots_subject
 from ...eventlog.ports import Log, Timer, Wakeup
@@ -104,6 +104,35 @@ async def read_slots(log: Log, name: str) -> tuple[Head, SlotsUpdated]:
         return head, SlotsUpdated(name=name)
     (event,) = [event for event in events if isinstance(event, SlotsUpdated)]
     return head, event
+
+
+async def clear_slots(log: Log, name: str) -> tuple[str, ...]:
+    """Remove the entries of runs that are over, and return those runs: nobody who waits would look after them.
+
+    So it is with a limit that is not configured any more. Raises `LogUnavailable`.
+    """
+    async for _ in Decisions(log.clock, FRESH_CONFLICTS):
+        head, now = await read_slots(log, name)
+        entries: list[SlotHolder | SlotWaiter] = [*now.holders, *now.waiting]
+        over = [each for each in entries if await _is_over(log, each)]
+        if not over:
+            return ()
+        after = now
+        for each in over:
+            after = without(after, each, each.revision + 1)
+        if await try_append(log, register_write(log, slots_subject(name, log.events.shards), head, after)):
+            for waiter in next_in_line(after):
+                if not (waiter.root or waiter.call):
+                    await log.wakeups.send(_wakeup(waiter, name, head.rev + 1))
+            return tuple(dict.fromkeys(each.run for each in over))
+    raise LogUnavailable(f"the slots {name!r} change faster than they can be read; try again")
+
+
+async def _is_over(log: Log, each: SlotHolder | SlotWaiter) -> bool:
+    try:
+        return (await Journal(log, run_subject(each.shard, each.root or each.run, each.run)).load()).over
+    except RunGone:
+        return True
 
 
 class Slots:

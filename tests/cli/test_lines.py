@@ -30,6 +30,11 @@ def test_who_is_at_work_and_who_waits_is_listed_with_the_limit(project: Project)
             }
             assert [waiter["run_id"] for waiter in rows["limit:namespace"]["waiting"]] == ["second"]
             assert "1 of 1" in project.run("slots", "list").out
+            cleared = project.run("slots", "clear")
+            assert (cleared.code, "no run that is over" in cleared.err) == (1, True)
+            del project.environ["FOLDLOG_CONFIG"]
+            told = project.run("slots", "list").err
+            assert "limit:namespace is no longer configured; see: foldlog slots clear" in told
             (lane,) = project.run("lanes", "list", "--json").document
             assert (lane["lane"], [run["run_id"] for run in lane["runs"]]) == ("lane:mail:ada", ["first"])
             assert "first" in project.run("lanes", "list").out

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from foldlog.eventlog.events import SlotHolder, SlotsUpdated
 from foldlog.eventlog.names import slots_subject
 from foldlog.replay import load_trace, replay
 from foldlog.runtime import Agent, RunHandle, tool
 from foldlog.runtime.journal.journal import following
+from foldlog.runtime.journal.register import register_write
 from foldlog.runtime.ports.models import Delta, Finished, ModelRequest, TextDelta
 from foldlog.runtime.shared.deadlocks import limit_name, slots_name
 from foldlog.runtime.shared.slots import read_slots
@@ -208,3 +210,40 @@ async def test_a_model_call_whose_process_is_gone_does_not_keep_its_place(place:
     second = await place.start(agent, "another")
     assert (await first.result()).output == "answered"
     assert (await second.result()).output == "answered"
+
+
+async def test_entries_of_runs_that_are_over_are_cleared_and_those_of_others_stay(
+    place: Place, script: Script
+) -> None:
+    hall = Hall()
+    place.limits = {"namespace": 1}
+    agent = guest(script, hall)
+    await place.open(agent)
+    hall.open.set()
+    over = await place.start(agent, "red")
+    await over.result(timeout_s=60)
+    hall.open.clear()
+    inside = await place.start(agent, "red")
+    await hall.until_came(2)
+    behind = await place.start(agent, "blue")
+    await waits_for("namespace", behind)
+    operations = place.runtime.operations
+    assert await operations.clear_slots() == {}
+    head, now = await read_slots(place.log, limit_name("tool:gone"))
+    left = SlotHolder(run=over.run_id, shard=(await place.runtime.locate(over.run_id)).shard, revision=2)
+    write = register_write(
+        place.log,
+        slots_subject(now.name, place.log.events.shards),
+        head,
+        SlotsUpdated(name=now.name, holders=[left]),
+    )
+    await place.log.events.append(write)
+    rows = {row.name: row.configured for row in await operations.slots(place.limits)}
+    assert rows == {"limit:namespace": True, "limit:tool:gone": False}
+    assert await operations.clear_slots() == {"limit:tool:gone": (over.run_id,)}
+    (row,) = await operations.slots()
+    assert [each.run_id for each in row.holders + row.waiting] == [inside.run_id, behind.run_id]
+    assert row.configured is None
+    hall.open.set()
+    for each in (inside, behind):
+        assert (await each.result(timeout_s=60)).output == "went"

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import msgspec
 from foldlog.eventlog import SlotsUpdated, SlotWaiter
-from foldlog.projections.slots import WAITING_MAX, left, next_in_line, with_taken, with_waiting, without
+from foldlog.projections.slots import (
+    WAITING_MAX,
+    is_waiting,
+    left,
+    next_in_line,
+    with_taken,
+    with_waiting,
+    without,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -124,3 +132,12 @@ def test_there_are_never_more_holders_than_slots_and_no_run_is_listed_twice(
         assert len(slots.holders) <= runs_max
         assert slots.waiting == sorted(slots.waiting, key=lambda each: each.submitted_at)
         assert len(next_in_line(slots)) == min(len(slots.waiting), runs_max - len(slots.holders))
+
+
+def test_a_run_in_line_waits_by_the_size_that_it_was_asked_with_last() -> None:
+    line = waiting(waiting(taken(EMPTY, run("h")), run("a")), run("b"))
+    larger = run("b", runs_max=3)
+    assert is_waiting(line, run("b"))
+    assert not is_waiting(line, larger)
+    after = waiting(line, larger)
+    assert [(each.run, each.runs_max) for each in after.waiting] == [("a", 1), ("b", 3)]

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..exits import OK
+from ..exits import NO, OK
 from ..options import Json
 from ..settings import Settings, settings_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ....runtime.operating.rows import BudgetRow
 
 slots = typer.Typer(
@@ -45,6 +47,35 @@ def list_slots(context: typer.Context, *, json: Json = False) -> int:
     return run_async(_list_slots(settings_of(context), json=json))
 
 
+@slots.command("clear")
+def clear_slots(context: typer.Context, *, json: Json = False) -> int:
+    """Remove what runs that are over have left in slots. It holds nobody up, but is listed.
+
+    So a limit that is not configured any more disappears once its last run is over. Exit 1 if there is nothing.
+    """
+    from ..loops import run_async
+
+    return run_async(_clear_slots(settings_of(context), json=json))
+
+
+async def _clear_slots(settings: Settings, *, json: bool) -> int:
+    from ..opening import opened
+    from ..output.escaping import one_line
+    from ..output.terminal import Screen
+
+    screen = Screen(settings)
+    async with opened(settings) as runtime:
+        found = await runtime.operations.clear_slots()
+    if json:
+        screen.json([{"name": name, "runs": runs} for name, runs in found.items()])
+    elif not found:
+        screen.say("no run that is over is left in a slot")
+    else:
+        for name, runs in found.items():
+            screen.tell(f"{one_line(name)}: removed {', '.join(runs)}")
+    return OK if found else NO
+
+
 @lanes.command("list")
 def list_lanes(context: typer.Context, *, json: Json = False) -> int:
     """List the lanes with open runs: the one whose turn it is, and those after it."""
@@ -75,7 +106,7 @@ async def _list_slots(settings: Settings, *, json: bool) -> int:
 
     screen = Screen(settings)
     async with opened(settings) as runtime:
-        rows = await runtime.operations.slots()
+        rows = await runtime.operations.slots(_configured())
     if json:
         screen.json([msgspec.to_builtins(row) for row in rows])
     elif not rows:
@@ -104,7 +135,21 @@ async def _list_slots(settings: Settings, *, json: bool) -> int:
             Column("since"),
         )
         screen.table(columns, lines)
+        for row in rows:
+            if row.configured is False:
+                screen.say(f"{one_line(row.name)} is no longer configured; see: foldlog slots clear")
     return OK
+
+
+def _configured() -> Collection[str] | None:
+    """Return the limits of the project; null if its configuration cannot be read, which must not prevent reading."""
+    from ....eventlog.errors import ConfigError
+    from ....runtime.driving.namespace import project_limits
+
+    try:
+        return project_limits(None)
+    except ConfigError:
+        return None
 
 
 async def _list_lanes(settings: Settings, *, json: bool) -> int:
