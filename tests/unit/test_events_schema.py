@@ -104,15 +104,14 @@ def test_whatever_can_be_stored_is_valid_and_reads_back_equal(kind: type[Event],
 
 
 def test_every_event_has_a_schema_under_its_stored_name_that_is_itself_valid() -> None:
-    schemas = event_schemas()
-    assert set(schemas) == {str(kind.__struct_config__.tag) for kind in (*STORED, *DRAFTS)}
-    for schema in (*schemas.values(), commit_schema()):
+    assert set(schemas()) == {str(kind.__struct_config__.tag) for kind in (*STORED, *DRAFTS)} | {"commit"}
+    for schema in schemas().values():
         jsonschema.Draft202012Validator.check_schema(schema)
 
 
 def test_every_event_and_every_field_of_a_commit_is_described() -> None:
-    commit = commit_schema()
-    described = {**commit["$defs"], **event_schemas(), "Commit": commit}
+    commit = schemas()["commit"]
+    described = {**commit["$defs"], **schemas()}
     assert [name for name, schema in described.items() if not schema.get("description")] == []
     assert [name for name, schema in commit["properties"].items() if not schema.get("description")] == []
     assert [name for name, s in described.items() if s["description"].startswith(f"{s['title']}(")] == []
@@ -154,9 +153,9 @@ def volatile_in(schema: dict[str, Any]) -> set[str]:
 
 
 def test_what_equal_runs_need_not_have_in_common_is_marked_volatile() -> None:
-    commit = commit_schema()
-    schemas = {"Commit": commit, **commit["$defs"]}
-    assert volatile_in(schemas.pop("Trigger")) == {
+    commit = schemas()["commit"]
+    definitions = {"Commit": commit, **commit["$defs"]}
+    assert volatile_in(definitions.pop("Trigger")) == {
         "by",
         "fired_at",
         "key",
@@ -164,7 +163,7 @@ def test_what_equal_runs_need_not_have_in_common_is_marked_volatile() -> None:
         "traceparent",
         "via",
     }
-    for schema in schemas.values():
+    for schema in definitions.values():
         assert volatile_in(schema) == VOLATILE & set(schema["properties"])
     assert volatile_in(commit) == {"at", "epoch"}
     assert volatile_in(commit["$defs"]["Step"]) == {"at", "started_at", "completed_at"}
@@ -190,7 +189,7 @@ def test_what_equal_runs_have_in_common_is_not_volatile(field: str) -> None:
 
 @pytest.mark.parametrize("field", [f for f in sorted(VOLATILE) if f not in {"span_id", "trace_id"}])
 def test_every_volatile_field_is_a_field_of_something(field: str) -> None:
-    schemas = commit_schema()["$defs"].values()
-    named = {name for schema in schemas for name in schema["properties"]}
-    metadata = commit_schema()["$defs"]["ToolResult"]["properties"]["metadata"]["properties"]
+    definitions = schemas()["commit"]["$defs"]
+    named = {name for schema in definitions.values() for name in schema["properties"]}
+    metadata = definitions["ToolResult"]["properties"]["metadata"]["properties"]
     assert field in named | set(metadata) | {"at", "epoch"}
