@@ -251,9 +251,10 @@ def buried_by(head: Stored | None) -> tuple[Commit, Buried] | None:
     return None if commit is None or tombstone is None else (commit, tombstone)
 
 
-def gone(commit: Commit, buried: Buried, run: str = "") -> RunGone:
-    """Return the error of a run, the root or one below it, whose family was erased."""
-    return RunGone(run or commit.run, buried.how, commit.at, buried.url, buried.by, buried.reason)
+def gone(commit: Commit, buried: Buried, run: str = "", *, missing: bool = False) -> RunGone:
+    """Return the error of a run, the root or one below it, whose family was erased; `missing`: its copy is, too."""
+    told = buried.how, commit.at, buried.url, buried.by, buried.reason
+    return RunGone(run or commit.run, *told, missing=missing)
 
 
 async def verified(commits: AsyncIterator[Stored], head: Head) -> AsyncIterator[Recorded]:

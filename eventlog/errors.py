@@ -251,15 +251,25 @@ class RunGone(RunNotFound):
     """The run was deleted, or archived, after its end. Nothing is lost, and it never runs again.
 
     Attributes: `run_id`, `how` (deleted, archived), `at` (Unix seconds), `url` of the archive, `by`, `reason`.
+    With `missing` the message says that the archive no longer has the copy.
     """
 
     def __init__(
-        self, run_id: str, how: str, at: float, url: str = "", by: str = "", reason: str = ""
+        self,
+        run_id: str,
+        how: str,
+        at: float,
+        url: str = "",
+        by: str = "",
+        reason: str = "",
+        *,
+        missing: bool = False,
     ) -> None:
         when = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         author = f" by {by}" if by else ""
         why = f" ({reason})" if reason else ""
-        where = f": its copy is {url}" if url else ""
+        copy = f": its copy {url} is not there any more" if missing else f": its copy is {url}"
+        where = copy if url else ""
         super().__init__(f"run {run_id} was {how} on {when}{author}{why}{where}")
         self.run_id, self.how, self.at, self.url = run_id, how, at, url
         self.by, self.reason = by, reason

@@ -79,4 +79,4 @@ async def read_copy(tombstone: Tombstone, run: str) -> StoredRuns:
     try:
         return await archive_at(url.rpartition("/")[0]).read(url)
     except KeyError:
-        raise gone(tombstone.recorded.commit, tombstone.event, run) from None
+        raise gone(tombstone.recorded.commit, tombstone.event, run, missing=True) from None

@@ -131,7 +131,6 @@ async def erase_due(log: Log, index: RunIndex, retention: Retention) -> Pass:
             raise
         except FoldlogError as error:
             failed[row.run_id] = str(error)
-            logger.warning("run %s cannot be erased: %s", row.run_id, error)
         finally:
             await pace.rest()
     swept = await _sweep(log, [each.session for each in erased if each.session is not None])
@@ -167,6 +166,9 @@ async def retain(log: Log, index: RunIndex, retention: Retention, every_s: float
                     logger.info(
                         "retention: %d families erased, %d messages swept", len(done.erased), done.swept
                     )
+                for run, reason in [*done.failed.items()][:1]:  # the others mostly for the same reason
+                    told = "retention: %d families cannot be erased, such as run %s: %s"
+                    logger.warning(told, len(done.failed), run, reason)
         except FoldlogError as error:
             logger.warning("retention: %s; it is tried again", error)
         await log.clock.sleep(min(LOOK_S, every_s))

@@ -111,7 +111,7 @@ async def test_an_archived_run_is_read_from_its_copy(url: str) -> None:
         ]
         gone = await rt.delete(run.run_id, archive=url)
         assert [(copy.kind, copy.at, copy.erased) for copy in gone.copies] == [("archive", erased.url, True)]
-        with pytest.raises(RunGone):
+        with pytest.raises(RunGone, match=f"its copy {erased.url} is not there any more"):
             await rt.get_run(run.run_id).state()
         assert [each async for each in archive_at(url).list()] == []
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import re
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from foldlog.eventlog.memory import MemoryLog
 from foldlog.projections.projector import RunIndex
 from foldlog.runtime import Agent, Runtime
 from foldlog.runtime.burying.erasure import Pace
+from foldlog.runtime.burying.family import read_family
 from foldlog.runtime.burying.retention import (
     AgentRetention,
     Retention,
@@ -113,6 +117,41 @@ async def test_workers_retain_through_an_outage(place: Place, script: Script) ->
             gone = True
     retaining.cancel()
     assert isinstance(faulty.fired[0], Outage)
+
+
+class _Heard(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: asyncio.Queue[str] = asyncio.Queue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.put_nowait(record.getMessage())
+
+
+async def test_a_worker_says_in_one_line_that_families_cannot_be_erased(
+    place: Place, script: Script, tmp_path: Path
+) -> None:
+    """Their copies cannot be stored: the archive has something else under their names."""
+    agent = Agent("chat", model=script(says("answered")))
+    runtime = await place.open(agent)
+    for _ in range(2):
+        run = await place.start(agent)
+        await run.result()
+        family = await read_family(place.log, await runtime.locate(run.run_id))
+        (tmp_path / f"{run.run_id}-{family.digest}.jsonl.gz").write_bytes(b"other")
+    clock_of(place).jump(DAY_S)
+    heard = _Heard()
+    logging.getLogger("foldlog").addHandler(heard)
+    retention = Retention(keep_s=1.0, archive=tmp_path.as_uri())
+    retaining = asyncio.create_task(retain(place.log, RunIndex(place.log), retention))
+    try:
+        async with asyncio.timeout(60):
+            told = await heard.said.get()
+        assert re.match(r"retention: 2 families cannot be erased, such as run \S+: .* is damaged", told)
+        assert heard.said.empty()
+    finally:
+        retaining.cancel()
+        logging.getLogger("foldlog").removeHandler(heard)
 
 
 async def test_an_unreachable_log_ends_a_pass(place: Place, script: Script) -> None:
