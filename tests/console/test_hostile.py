@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from foldlog.runtime import Schedule
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Open
 from tests.console.site import HOSTILE, Site
 from tests.console.test_wcag import SCREENS, show
 
-NAMES = {"session": "<b>s</b>\u202e", "user": "<i>u</i>", "metadata": {"<b>m</b>": HOSTILE}}
+NAMES: dict[str, Any] = {"session": "<b>s</b>\u202e", "user": "<i>u</i>", "metadata": {"<b>m</b>": HOSTILE}}
 TABS = ("timeline", "steps", "events", "messages", "evidence", "costs", "raw")
 LONG = f"{HOSTILE} {'x' * 800_000}"
 
@@ -52,9 +54,12 @@ def run_id(site: Site) -> Iterator[str]:
         model = agents["clerk"].config.model
         strange = {"name": "strange", "model": model, "instructions": LONG[:9000]}
         await site.runtime.agents.save(strange, note=HOSTILE, by=HOSTILE)
+        await site.runtime.agents.save(strange | {"instructions": HOSTILE}, note=HOSTILE, by=HOSTILE)
+        await site.runtime.schedules.apply(Schedule("strange", "clerk", HOSTILE, every="1h"))
         return str(run.run_id)
 
     yield site.do(written())
+    site.do(site.runtime.schedules.delete("strange"))
     site.do(site.runtime.plans.remove("strange"))
     site.do(site.runtime.agents.remove("strange"))
 
@@ -64,8 +69,14 @@ def test_what_strangers_write_stays_text_on_every_screen(open_page: Open, site: 
     page = open_page("runs")
     found: dict[str, list[str]] = {}
     of_runs = [f"runs/{run}?tab={tab}&rev=6" for run in (run_id, site.runs["of_strangers"]) for tab in TABS]
-    stored = ("plans", "plans/strange", "agents", "agents/strange")
-    for screen in (*SCREENS, *of_runs, *stored, f"compare?a={run_id}&b={site.runs['of_strangers']}"):
+    stored = ("plans", "plans/strange", "agents", "agents/strange?version=2&before=1")
+    for screen in (
+        *SCREENS,
+        *of_runs,
+        *stored,
+        f"sessions/{quote(NAMES['session'])}",
+        f"compare?a={run_id}&b={site.runs['of_strangers']}&rows=all",
+    ):
         show(page, site.address, screen.format_map(site.runs))
         if wrong := text_only(page):
             found[screen] = wrong
@@ -93,7 +104,10 @@ def test_a_notification_is_one_line_of_visible_text(open_page: Open, site: Site,
     page = open_page("approvals")
     expect(page.get_by_role("heading", name="Approvals", level=1)).to_be_visible()
     told: Any = page.evaluate(
-        "async text => (await import('./shell.js')).notification({tool_name: text, agent_path: text, kind: 'tool'})",
+        """async text => {
+            const shell = await import(new URL('shell.js', document.querySelector('script').src));
+            return shell.notification({tool_name: text, agent_path: text, kind: 'tool'});
+        }""",
         "\u202e<b>\nrefund\x1b[31m",
     )
     assert "⟨U+202E⟩" in told

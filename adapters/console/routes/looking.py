@@ -191,11 +191,15 @@ def _other(value: Any) -> Any:
 
 async def show_prompt(call: Call[Nothing, Nothing]) -> dict[str, Any]:
     """Show the prompt of a model request as it was sent, with the proof: the digest rebuilt from the log."""
-    from ....replay import prompt_at
-
     trace, run = await trace_of_run(call)
     revision = revision_of(call.path("rev"))
-    sent = await apart(lambda: prompt_at(trace, revision, run))
+    return await apart(lambda: _sent(trace, revision, run))
+
+
+def _sent(trace: Trace, revision: int, run: str) -> dict[str, Any]:
+    from ....replay import prompt_at
+
+    sent = prompt_at(trace, revision, run)
     tokens = [message_tokens(message) for message in sent.messages]
     return {**_plain(sent), "message_tokens": tokens, "proven": sent.proven}
 
