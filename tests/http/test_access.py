@@ -289,6 +289,7 @@ async def test_an_answer_with_a_secret_is_not_kept() -> None:
 
 DAY_EXAMPLES, NIGHTLY_EXAMPLES = 30, 2_000
 """Each is ten requests to one server."""
+SHARDS = 8
 JUNK = st.text(st.characters(codec="utf-8"), max_size=20)
 WORDS = st.sampled_from(
     [
@@ -321,9 +322,15 @@ def test_no_request_is_a_defect_of_the_server_and_none_without_a_token_does_anyt
 
 
 @pytest.mark.nightly
-@given(st.data())
-@settings(max_examples=NIGHTLY_EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
-def test_no_request_of_twenty_thousand_is_a_defect_of_the_server(data: Any) -> None:
+@pytest.mark.parametrize("shard", range(SHARDS))
+@given(data=st.data())
+@settings(
+    max_examples=NIGHTLY_EXAMPLES // SHARDS,
+    deadline=None,
+    derandomize=False,
+    suppress_health_check=list(HealthCheck),
+)
+def test_no_request_of_twenty_thousand_is_a_defect_of_the_server(data: Any, shard: int) -> None:
     asyncio.run(_try(data))
 
 
