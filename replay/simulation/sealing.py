@@ -92,7 +92,8 @@ async def _until_done(world: World, do: Callable[[Process], Coroutine[Any, Any, 
 
 
 async def _erase(person: Process) -> None:
-    await _sealed(person).ring.erase(OWNER, "eve", "asked")
+    if await _sealed(person).ring.erase(OWNER, "eve", "asked"):
+        WORLD.get().key_erased = True
 
 
 async def _rotate(person: Process) -> None:
@@ -142,3 +143,5 @@ def unsealed(world: World) -> Iterator[str]:
         numbers = [each.number for each in record.erased]
         if len(set(numbers)) < len(numbers) or (record.key is not None and record.key.number in numbers):
             yield f"W59 an erased key of {record.owner} is back"
+        if record.owner == OWNER and world.key_erased and not numbers:
+            yield f"W59 the erasure of the key of {OWNER} is undone"

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from ...eventlog.commits import Commit, decode, tombstone_in
-from ...eventlog.errors import ApprovalError, FoldlogError, RunFinished, SignalError
+from ...eventlog.errors import ApprovalError, FoldlogError, KeyErased, RunFinished, SignalError
 from ...eventlog.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -145,6 +145,8 @@ class World:
     """The time, in seconds, after which a run that is not over is lost."""
     budgets: tuple[SharedBudget, ...] = ()
     """The budgets of the namespace that all processes obey."""
+    key_erased = False
+    """Whether somebody was told that the key of the user whom a scenario erases is erased."""
 
     def __init__(
         self, *, ack_wait_s: float = LEASE_S, snapshot_events: int = SNAPSHOT_EVENTS, seed: int = 0
@@ -367,7 +369,7 @@ class World:
         self.replies.append(CallerReply("cancel", run, reason, answer))
 
     async def pause(self, run: str, for_s: float = ANSWER_S) -> None:
-        """Pause a run as a caller, and resume it `for_s` seconds after it has paused."""
+        """Pause a run as a caller, and resume it `for_s` seconds after it has paused, or cancel it if it is erased."""
         handle = self.people().get_run(run)
         with contextlib.suppress(RunFinished):
             await handle.pause()
@@ -376,8 +378,12 @@ class World:
     async def _resume(self, run: str, after_s: float) -> None:
         await self.until(lambda: self._is_paused(run) or self.is_over(run))
         await asyncio.sleep(after_s)
+        handle = self.people().get_run(run)
         with contextlib.suppress(RunFinished):
-            await self.people().get_run(run).resume()
+            try:
+                await handle.resume()
+            except KeyErased:  # nobody can go on with it, and no worker looks at a paused run
+                await handle.cancel("its content is erased")
 
     def _is_paused(self, run: str) -> bool:
         paused = [event for event in self.events_of(run) if isinstance(event, Status)]
