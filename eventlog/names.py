@@ -14,6 +14,8 @@ SHARDS_MAX = 256
 SNAPSHOTS_SUFFIX = "_snapshots"
 """The suffix of the names of streams that are only a cache."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+"""What a caller tells of its trace (W3C): its id, and that of the span that has called."""
 _SHARD_PREFIX = re.compile(r"([0-9a-f]{2})-[0-9a-z]{21}")
 _REGISTERS: dict[str, RegisterKind] = {kind: kind for kind in get_args(RegisterKind)}
 
@@ -148,3 +150,9 @@ def parse_subject_token(shard: int, token: str) -> Subject:
             return Subject(shard, _REGISTERS[kind], "", name)
         case _:
             raise ValueError(f"not a subject of the log: {token!r}")
+
+
+def trace_id_of(root: str, traceparent: str = "") -> str:
+    """Return the trace id of a run: that of its traceparent, else 16 bytes of the SHA-256 of its root's id, in hex."""
+    given = TRACEPARENT.fullmatch(traceparent)
+    return given[1] if given else hashlib.sha256(root.encode()).hexdigest()[:32]

@@ -13,7 +13,6 @@ spans.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -42,12 +41,12 @@ from ...eventlog.events import (
     WaitEnded,
     WaitStarted,
 )
+from ...eventlog.names import TRACEPARENT, trace_id_of
 from . import conventions as names
 
 Value = str | int | float | bool | list[str]
 SpanKind = Literal["internal", "client"]
 
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _NOTES_MAX = 128
 """The most events of a span, as OpenTelemetry's own limit; of more, the first ones are kept."""
 
@@ -189,8 +188,8 @@ class SpanFold(msgspec.Struct, kw_only=True):
 
     def _submitted(self, event: Submitted) -> None:
         trigger = event.trigger or PROGRAM
-        given = _TRACEPARENT.fullmatch(trigger.traceparent)
-        trace_id = trace_of(event, event.root_id)
+        given = TRACEPARENT.fullmatch(trigger.traceparent)
+        trace_id = trace_id_of(event.root_id, trigger.traceparent)
         parent = event.parent
         if parent is not None:
             place = parent.tool_call_id or ""
@@ -378,17 +377,6 @@ class SpanFold(msgspec.Struct, kw_only=True):
                 span, ended_at=max(event.at, span.started_at), attributes=told, error=error
             )
         ]
-
-
-def trace_of(event: Submitted, root: str) -> str:
-    """Return the trace id of a run: that of the traceparent it was started with, else that of its family."""
-    given = _TRACEPARENT.fullmatch(event.trigger.traceparent) if event.trigger is not None else None
-    return given[1] if given else trace_id_of(root)
-
-
-def trace_id_of(root: str) -> str:
-    """Return the trace id of a family without a traceparent: 16 bytes of the SHA-256 of its root's id."""
-    return hashlib.sha256(root.encode()).hexdigest()[:32]
 
 
 def span_id_of(*place: str) -> str:

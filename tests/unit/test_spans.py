@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 import pytest
 from foldlog.adapters.telemetry import Span, SpanFold
-from foldlog.adapters.telemetry.spans import feed_all, span_id_of, trace_id_of
+from foldlog.adapters.telemetry.spans import feed_all, span_id_of
 from foldlog.eventlog.commits import as_read
 from foldlog.eventlog.events import (
     Claimed,
@@ -22,6 +22,7 @@ from foldlog.eventlog.events import (
     ToolResult,
     Trigger,
 )
+from foldlog.eventlog.names import trace_id_of
 from foldlog.replay import trace_of
 from hypothesis import given
 from hypothesis import strategies as st

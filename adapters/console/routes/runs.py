@@ -9,7 +9,7 @@ import msgspec
 from ....eventlog.commits import Chain, as_read
 from ....eventlog.errors import ConfigError, NotRegistered
 from ....eventlog.events import ENGINE, Event, Trigger
-from ....eventlog.names import check_name, digest_of
+from ....eventlog.names import check_name, digest_of, trace_id_of
 from ....eventlog.priorities import Priority
 from ....projections.family_totals import FamilyTotals
 from ....projections.operating.why import Why
@@ -21,7 +21,6 @@ from ....runtime.ports.suggestions import nearest
 from ....runtime.stream import is_shown
 from ...http.answers import Refused
 from ...http.identifiers import traceparent
-from ...telemetry.spans import trace_of
 from ..paging import parse_place, place_of
 from ..queries import COUNTED_MAX, RunQuery
 from ..routing import Answered, Call, Nothing, Page, Route
@@ -208,7 +207,7 @@ async def show_run(call: Call[Nothing, Nothing]) -> RunDetail:
         why=pending.why,
         owner=state.owner,
         config=submitted.config if submitted is not None else {},
-        trace_id=trace_of(submitted, row.root_id) if submitted is not None else "",
+        trace_id=trace_id_of(row.root_id, row.trigger.traceparent if row.trigger is not None else ""),
         fork=msgspec.to_builtins(submitted.fork) if submitted is not None and submitted.fork else None,
         children=children[::-1],
         forks=[each.run_id for each in forks],
