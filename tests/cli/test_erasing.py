@@ -144,6 +144,7 @@ def test_an_archived_run_is_shown_replayed_and_written_from_its_copy(project: Pr
     damaged = project.run("archive", "verify", url)
     assert (damaged.code, "1 damaged" in damaged.out) == (1, True)
     path.unlink()
+    assert project.run("archive", "verify", url).code == 1  # also what a wrong URL has: nothing was verified
     assert "was archived on" in project.run("runs", "show", run).error
     assert project.run("archive", "show", run).code == 1
     other = started(project)

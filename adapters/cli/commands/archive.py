@@ -55,7 +55,7 @@ def get(
 
 @app.command()
 def verify(context: typer.Context, url: Where, *, json: Json = False) -> int:
-    """Read and check every copy in an archive. Exit 1 if one is damaged."""
+    """Read and check every copy in an archive. Exit 1 if one is damaged, or there are none."""
     from ..loops import run_async
 
     return run_async(_verify(settings_of(context), url, json=json))
@@ -147,7 +147,7 @@ async def _verify(settings: Settings, url: str, *, json: bool) -> int:
         for family, fault in bad:
             screen.tell((f"damaged: {family.url}: {fault}", "red"))
         screen.tell(f"{len(found)} copies, {len(bad)} damaged")
-    return NO if bad else OK
+    return OK if found and not bad else NO
 
 
 async def _fault(store: ArchiveStore, family: ArchivedFamily) -> str:
