@@ -181,6 +181,34 @@ def test_a_lost_worker_is_drawn_up_to_its_last_event_with_a_torn_edge(open_page:
     assert len(set(filled)) > 2  # a whole bar ends at the same place in all of its lines
 
 
+def test_of_a_damaged_run_the_page_shows_what_is_before_the_damage_and_names_its_place(
+    open_page: Open, tmp_path: Path
+) -> None:
+    broken, whole = Family("damaged", start=time.time() - 100), Family("lost", start=time.time() - 100)
+    broken.begin(text="Count the lamps")
+    broken.claim(1)
+    broken.commit(Status(status="completed"), epoch=1)
+    whole.begin()
+    for each in (broken, whole):
+        each.damage()
+    with Site(tmp_path, full=False) as damaged:
+        damaged.do(damaged.plant(broken))
+        page = open_page(f"runs/{broken.root}?tab=events", at=damaged)
+        alert = page.get_by_role("alert")
+        expect(alert).to_contain_text("The log is damaged")
+        expect(alert).to_contain_text(f"Run {broken.root}, revision 4.")
+        expect(page.get_by_text("Count the lamps").first).to_be_visible()
+        expect(page.get_by_role("row").filter(has_text="claimed")).to_have_count(0)
+        page.get_by_role("button", name="engine").click()
+        expect(page.get_by_role("row").filter(has_text="claimed")).to_have_count(1)
+        for tab in ("Timeline", "Steps", "Costs", "Raw"):
+            page.get_by_role("tab", name=tab).click()
+            expect(alert.first).to_contain_text("The log is damaged")
+        damaged.do(damaged.plant(whole))
+        page.goto(f"{damaged.address}runs/{whole.root}")
+        expect(alert).to_contain_text(f"Run {whole.root}, revision 1.")
+
+
 SWEPT = """async () => {
     const canvas = document.querySelector("canvas"), box = canvas.getBoundingClientRect(), ratio = devicePixelRatio;
     const told = new Set(), y = 41;
@@ -494,6 +522,16 @@ def test_a_fork_shows_its_plan_before_it_starts_and_then_leads_to_itself(open_pa
 def test_the_list_says_why_a_run_waits(open_page: Open, site: Site) -> None:
     page = open_page("runs?f=status:queued")
     expect(page.locator(".line.why").first).to_contain_text("No worker serves agent")
+
+
+def test_on_a_phone_the_sign_of_why_a_run_waits_is_beside_its_text(open_page: Open, site: Site) -> None:
+    page = open_page(f"runs/{site.runs['paused']}", size=PHONE)
+    line = page.locator(".why-line")
+    sign, text = line.locator(".icon").bounding_box(), line.locator("> span").bounding_box()
+    assert sign is not None
+    assert text is not None
+    assert sign["x"] + sign["width"] <= text["x"]
+    assert text["y"] <= sign["y"] <= text["y"] + text["height"]
 
 
 def test_a_worker_that_drains_is_shown_so(open_page: Open, site: Site) -> None:

@@ -331,6 +331,28 @@ async def test_a_viewer_of_a_run_that_is_erased_is_told_that_it_is_gone_and_so_i
         assert f"run {run_id} was deleted on" in got.data["detail"]
 
 
+async def test_a_viewer_of_a_damaged_run_gets_what_is_before_the_damage_and_then_its_place() -> None:
+    log, family = MemoryLog(), Family("damaged")
+    family.begin()
+    family.claim(1)
+    family.commit(Status(status="completed"), epoch=1)
+    family.damage()
+    position = NEW
+    for each in family.stored:
+        (at,) = await log.events.append(CommitWrite(each.subject, position, each.data))
+        position = At(at)
+    async with api(log) as served, viewing(served, f"run:{family.root}") as reader:
+        got, damage = await reader.next(), await reader.next()
+        assert (got.event, [row["revision"] for row in got.data["rows"]]) == ("run", [1, 2, 3])
+        assert got.data["head"]["revision"] == 3
+        assert (damage.event, damage.data["run"], damage.data["revision"]) == ("damage", family.root, 4)
+        async with viewing(served, f"run:{family.root}", last=got.id) as again:
+            assert (await again.next()).data == damage.data
+        async with viewing(served, f"run:{family.root}", "runs", "approvals") as beside:
+            told = {got.data["topic"]: got.event for got in [await beside.next() for _ in range(4)]}
+        assert told == {"runs": "damage", "approvals": "damage", f"run:{family.root}": "damage"}
+
+
 async def test_a_reader_that_is_too_slow_reads_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "WAITING_BYTES_MAX", 10_000)
     async with api(MemoryLog()) as served:

@@ -78,6 +78,12 @@ class Family:
         self.stored.append(Stored(subject, len(self.stored) + 1, data))
         self._heads[run] = (revision + len(events), digest_of_bytes(data), path)
 
+    def damage(self) -> None:
+        """Change the last commit after it was made: its checksum no longer fits."""
+        last = self.stored[-1]
+        data = last.data.replace(b'"epoch"', b'"Epoch"').replace(b"status", b"sTatus")
+        self.stored[-1] = msgspec.structs.replace(last, data=data)
+
     @property
     def events(self) -> list[Event]:
         """All events as read."""

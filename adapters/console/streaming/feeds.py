@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ....eventlog.commits import Recorded, as_read, parse_cursor
-from ....eventlog.errors import FoldlogError
+from ....eventlog.errors import FoldlogError, LogCorrupted
 from ....eventlog.events import (
     Event,
     ModelRequested,
@@ -257,11 +257,17 @@ class RunTopic:
         return self._feed.failed is not None
 
     def take(self) -> Iterator[Frame]:
-        """Yield the frames that are due; the cursor is that after each."""
-        if self._feed.failed is not None:
-            raise self._feed.failed
+        """Yield the frames that are due; the cursor is that after each. Damage is raised after what is before it."""
+        failed = self._feed.failed
+        if failed is not None and not isinstance(failed, LogCorrupted):
+            raise failed  # what was there may be gone on purpose
         if self._at < 0:
             yield from self._begin()
+        yield from self._news()
+        if failed is not None:
+            raise failed
+
+    def _news(self) -> Iterator[Frame]:
         rows: list[Entry] = []
         for entry in self._unseen():
             if entry is not None and entry.event == "row":

@@ -121,14 +121,30 @@ class Lists:
         self._log, self._open = log, index
         self._topics: dict[ListTopic, Callable[[], None]] = {}
         self._notices: set[Callable[[str], None]] = set()
-        self._following: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[FoldlogError] | None = None
         self._probing: asyncio.Task[None] | None = None
 
     @contextlib.asynccontextmanager
     async def watched(self, topic: ListTopic, wake: Callable[[], None]) -> AsyncGenerator[None]:
-        """Offer changes to a list while open: first those since its cursor, then all as they come."""
+        """Offer changes to a list while open: first those since its cursor, then all as they come.
+
+        Of a damaged log the list is told so; other topics of its connection go on.
+        """
+        try:
+            await self._begin(topic, wake)
+        except LogUnavailable:
+            raise  # the viewer comes back
+        except FoldlogError as error:
+            topic.fail(error)
+        wake()
+        try:
+            yield
+        finally:
+            self._topics.pop(topic, None)
+
+    async def _begin(self, topic: ListTopic, wake: Callable[[], None]) -> None:
         index = await self.start()
-        await index.following.wait()
+        await self._until_followed(index)
         places = index.places()
         if topic.cursor:
             self._topics[topic] = wake
@@ -136,18 +152,27 @@ class Lists:
         else:
             topic.offer({}, [], await topic.selection.counts(index), places_text(places))
             self._topics[topic] = wake
-        wake()
+
+    async def _until_followed(self, index: RunIndex) -> None:
+        """Wait until the projections are followed. Raises the error that keeps them from it."""
+        reached, following = asyncio.ensure_future(index.following.wait()), self._kept_up(index)
         try:
-            yield
+            await asyncio.wait({reached, following}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._topics.pop(topic, None)
+            reached.cancel()
+        if following.done() and not following.cancelled():
+            raise following.result()
 
     async def start(self) -> RunIndex:
         """Follow the projections, if nobody does here; return them."""
         index: RunIndex = await self._open()
+        self._kept_up(index)
+        return index
+
+    def _kept_up(self, index: RunIndex) -> asyncio.Task[FoldlogError]:
         if self._following is None or self._following.done():
             self._following = asyncio.create_task(self._follow(index))
-        return index
+        return self._following
 
     @contextlib.contextmanager
     def noticed(self, notice: Callable[[str], None]) -> Iterator[None]:
@@ -180,14 +205,15 @@ class Lists:
                     break
         await self._offer(index, changed, [topic], places_text(now))
 
-    async def _follow(self, index: RunIndex) -> None:
-        """Follow the projections through outages of the log, until cancelled or until its damage is found."""
+    async def _follow(self, index: RunIndex) -> FoldlogError:
+        """Follow the projections through outages of the log, until cancelled or until its damage is found: that."""
         while not (error := await self._followed(index)) or isinstance(error, LogUnavailable):
             await self._log.clock.sleep(AGAIN_S)
         logger.error("the lists cannot be followed", exc_info=error)
         for topic, wake in self._topics.items():
             topic.fail(error)
             wake()
+        return error
 
     async def _followed(self, index: RunIndex) -> FoldlogError | None:
         """Follow the projections until an error ends that, which is returned."""

@@ -7,6 +7,9 @@ import { plural } from "../text.js";
 
 const SEEN_MS = 2000, TURN_MS = 28, QUIET_MS = 150, REFRESH_MS = 2000;
 
+/** What the server does not tell of a run whose log is damaged: its row and its rows are those before the damage. */
+const UNTOLD = { totals: null, output: "", error: "", pending: null, why: null, owner: "", config: {}, fork: null, trace_id: "", children: [], forks: [] };
+
 export class Feed {
   /** @param {string} id */
   constructor(id) {
@@ -52,8 +55,10 @@ export class Feed {
     } catch (problem) {
       const { error } = /** @type {any} */ (problem);
       if (this.closed) return;
-      if (error === "LogCorrupted") this.damage.value = problem;
-      this.error.value = problem;
+      if (error === "LogCorrupted") {
+        this.damage.value = problem;
+        this.follow(); // what is before the damage
+      } else this.error.value = problem;
     }
   }
 
@@ -98,6 +103,7 @@ export class Feed {
       this.follow();
     } else if (event === "damage") {
       this.damage.value = { error: data.error, message: data.detail, body: data, status: 500 };
+      this.complete.value = true;
     } else if (event === "run") {
       this.add(data);
     } else if (event === "draft" || event === "draft_reset") {
@@ -118,7 +124,7 @@ export class Feed {
       if (row.run_id === this.id && /^(usage|model_failed|status)$/.test(row.type)) this.drafts.clear();
     }
     for (const bar of bars) this.bars.set(bar.id, bar);
-    let detail = this.newest ?? this.detail.value;
+    let detail = this.newest ?? this.detail.value ?? { ...UNTOLD, row: head, input: head.input };
     const known = detail.row.revision;
     if (head && head.revision >= known) detail = { ...detail, row: { ...detail.row, ...head } };
     if (why !== undefined) detail = { ...detail, why, pending: { ...detail.pending, why } };

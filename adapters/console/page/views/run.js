@@ -70,10 +70,11 @@ export default function Run({ run }) {
   });
   useKeys(keys);
   if (feed.error.value) return html`<section class="view"><h1>Run <code>${visible(run)}</code></h1><${Failed} problem=${feed.error.value} title=${feed.error.value.status === 404 ? "There is no such run" : undefined} retry=${() => feed.open()} /></section>`;
-  if (!detail) return html`<section class="view"><h1 class="mono">${visible(run)}</h1><${Skeleton} /></section>`;
+  const damage = feed.damage.value ? html`<${Failed} problem=${feed.damage.value} />` : null;
+  if (!detail) return html`<section class="view"><h1 class="mono">${visible(run)}</h1>${damage ?? html`<${Skeleton} />`}</section>`;
   return html`<section class="view run">
     <${Head} feed=${feed} detail=${detail} todo=${todo} />
-    ${feed.damage.value ? html`<${Failed} problem=${feed.damage.value} />` : null}
+    ${damage}
     <div class="tabs" role="tablist" aria-label="Parts of the run" onKeyDown=${(/** @type {KeyboardEvent} */ e) => onTabKey(e, chosen, show)}>${TABS.map(([id, label], n) => html`<button type="button" key=${id} role="tab" id=${`tab-${id}`} aria-selected=${label === name} aria-controls="tab-panel" tabindex=${label === name ? 0 : -1} onClick=${() => show(id)}>${label}<kbd aria-hidden="true">${n + 1}</kbd></button>`)}</div>
     <div class="split"><div class="tab-panel" id="tab-panel" role="tabpanel" aria-labelledby=${`tab-${chosen}`}><${Tab} feed=${feed} detail=${detail} /></div>${revision ? html`<${Instant} feed=${feed} revision=${revision} head=${head} move=${step} />` : null}</div>
   </section>`;
