@@ -69,7 +69,7 @@ async def jump(place: Place, run: RunHandle[Any], by_s: float) -> None:
 
 async def until(place: Place, run: RunHandle[Any], status: str) -> Any:
     """Return the pending work of a run once it has this status."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         journal = Journal(place.log, await place.runtime.locate(run.run_id))
         await journal.load()
         await journal.follow_until(lambda state: state.status == status)
@@ -85,7 +85,7 @@ async def spent(place: Place, owner: str) -> Spent:
 async def end_of(run: RunHandle[Any]) -> str:
     """Return the output of a run, or the type of the error that ended it."""
     try:
-        return (await run.result(timeout_s=30)).output
+        return (await run.result(timeout_s=120)).output
     except RunFailed as failed:
         return failed.error_type
 
@@ -99,7 +99,7 @@ async def test_a_run_fails_once_the_budget_of_its_model_is_used_up(place: Place,
         assert await end_of(await place.start(agent)) == "done"
     run = await place.start(agent)
     with pytest.raises(RunFailed) as failed:
-        await run.result(timeout_s=30)
+        await run.result(timeout_s=120)
     assert failed.value.error_type == "budget_spent"
     assert f"the budget model:{model}: 10 tokens a month is used up (10 tokens spent)" in str(failed.value)
     assert await spent(place, f"model:{model}") == Spent(calls=2, unpriced=2, tokens=10)
@@ -120,7 +120,7 @@ async def test_a_run_waits_for_the_next_period_and_goes_on_by_itself(timed: Plac
     assert row.waiting_for == "budget"
     assert (await runtime.operations.why([row]))[run.run_id] == pending.why
     await jump(timed, run, HOUR_S)
-    assert (await run.result(timeout_s=30)).output == "done"
+    assert (await run.result(timeout_s=120)).output == "done"
     told = names(await timed.events(run))
     assert told.count("status(paused)") == told.count("status(resumed)") == 1
     assert await spent(timed, "agent:helper") == Spent(calls=1, unpriced=1, tokens=5)
@@ -276,7 +276,7 @@ async def test_dollars_are_counted_and_a_model_without_a_price_is_not_called(
     assert (await spent(cheap, "user:ada")).cost_usd == "0.2"
     run = await cheap.start(agents[1], user="bob")
     with pytest.raises(RunFailed) as failed:
-        await run.result(timeout_s=30)
+        await run.result(timeout_s=120)
     assert f"needs the price of {free!r}, which is unknown: configure it, or count tokens" in str(
         failed.value
     )
