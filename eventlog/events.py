@@ -1364,7 +1364,7 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class WantedTime(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A time of a schedule for which a run was asked for by hand."""
+    """A time of a schedule that was asked for by hand, or had come when its times were changed."""
 
     due_at: float
     by: str = ""

@@ -99,9 +99,10 @@ async def plan_rollback(
     submitted = _may_be_rolled_back(state)
     plan = await _plan(log, registry, subject, submitted, from_step)
     if plan.rollback is None and not plan.steps:
-        raise ConfigError(
-            f"run {state.run} has nothing to be rolled back: no call of it has changed anything"
-        )
+        why = "no call of it has changed anything"
+        if plan.number > 1:
+            why = "all is undone" if from_step is None else f"all from call {from_step} on is undone"
+        raise ConfigError(f"run {state.run} has nothing to be rolled back: {why}")
     return plan
 
 

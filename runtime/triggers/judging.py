@@ -145,10 +145,36 @@ def applied(schedule: ScheduleUpdated | None, given: Schedule, now: float, by: s
         )
     if schedule.spec == spec:
         return None
-    has_come = schedule.next_at is not None and schedule.next_at <= now
-    same_times = _times_of(schedule.spec) == _times_of(spec)
-    next_at = schedule.next_at if has_come or same_times else given.calendar.after(now)
-    return msgspec.structs.replace(schedule, spec=spec, next_at=next_at, by=by)
+    after = msgspec.structs.replace(schedule, spec=spec, by=by)
+    if _times_of(schedule.spec) == _times_of(spec):
+        return after
+    if schedule.next_at is None or schedule.next_at > now:
+        return msgspec.structs.replace(after, next_at=given.calendar.after(now))
+    return _with_other_times(schedule, after, given, now)
+
+
+def _with_other_times(
+    schedule: ScheduleUpdated, after: ScheduleUpdated, given: Schedule, now: float
+) -> ScheduleUpdated:
+    """Return a schedule `after` an edit of its times, when some have come by the old ones and are undecided.
+
+    The new policies decide about them. None of the new times up to now is due.
+    """
+    if schedule.paused:
+        skipped = resumed(schedule, now, after.by) or schedule
+        return msgspec.structs.replace(
+            after, next_at=given.calendar.after(now), recent=skipped.recent, counts=skipped.counts
+        )
+    one_at_once = given.overlap in {"skip", "cancel"}  # of several at once, only the last would stay
+    policy = msgspec.structs.replace(given, missed="last") if one_at_once and given.missed == "all" else given
+    old = schedule_of(schedule.name, schedule.spec).calendar
+    passed = _passed(msgspec.structs.replace(policy, jitter_s=0.0), old, schedule.next_at, now)
+    if passed.missed:
+        after = decided(after, Due((), 0, passed.missed, passed.missed_at, None, after.wanted), (), now)
+    if one_at_once and passed.kept:  # it is still to be judged whether a run is open
+        return msgspec.structs.replace(after, next_at=passed.kept[-1])
+    times = [WantedTime(due_at=at) for at in passed.kept]
+    return msgspec.structs.replace(after, next_at=given.calendar.after(now), wanted=[*after.wanted, *times])
 
 
 def _times_of(spec: dict[str, Any]) -> list[Any]:

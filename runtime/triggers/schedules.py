@@ -32,8 +32,8 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule as stored. Times are Unix seconds.
 
     `next_at` is null while it is paused, `coming` are it and the times after it, at most five. `wanted` counts the
-    times asked for by hand that are not started yet, `last` is the last time for which a run was started, and `recent`
-    are the last decisions, oldest first.
+    times asked for by hand, or left over by an edit, that are not started yet, `last` is the last time for which a run
+    was started, and `recent` are the last decisions, oldest first.
     """
 
     schedule: Schedule

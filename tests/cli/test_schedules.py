@@ -32,6 +32,14 @@ def test_the_schedules_of_a_file_are_applied_listed_and_start_runs(
     project: Project, start: Callable[..., Running]
 ) -> None:
     file = write(project, FILE)
+    tried = project.run("schedules", "apply", file, "--dry-run")
+    assert "schedule yearly: valid; next: 20" in tried.out
+    assert [
+        row["name"] for row in project.run("schedules", "apply", file, "--dry-run", "--json").document
+    ] == [
+        "often",
+        "yearly",
+    ]
     applied = project.run("schedules", "apply", file, "--by", "ada")
     assert [line.split(";")[0] for line in applied.out.splitlines()] == [
         "schedule often: created",

@@ -162,6 +162,17 @@ async def test_a_part_is_rolled_back_from_a_call_on(cheap: Place, script: Any) -
     assert [each.call.call for each in plan.steps] == ["c4", "c3"]
     with pytest.raises(ConfigError, match="there is no call 'c9' that can be rolled back"):
         await cheap.runtime.plan_rollback(run.run_id, from_step="c9")
+    part = await cheap.runtime.rollback(run.run_id, from_step="c4", executor=cheap.executor)
+    await answered(part, "approved")
+    await part.result()
+    again = await cheap.runtime.plan_rollback(run.run_id, from_step="c4")
+    assert again.rollback == part.run_id
+    rest = await cheap.runtime.rollback(run.run_id, executor=cheap.executor)
+    await answered(rest, "rejected")
+    with pytest.raises(RunFailed):
+        await rest.result()
+    with pytest.raises(ConfigError, match="nothing to be rolled back: all from call c4 on is undone"):
+        await cheap.runtime.plan_rollback(run.run_id, from_step="c4")
 
 
 async def test_a_run_that_is_open_or_has_done_nothing_or_whose_tools_are_missing_is_not_rolled_back(

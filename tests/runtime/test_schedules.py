@@ -312,6 +312,54 @@ async def test_an_edit_takes_a_time_that_has_come_along(clock: JumpingClock, scr
         assert row.next_at == next_full(clock, 86400)
 
 
+async def test_an_edit_takes_all_times_along_that_have_come(clock: JumpingClock, script: Script) -> None:
+    """W40: none is lost, and none of the new times is made up for."""
+    agent = an_agent(script, *(says("done"),) * 3)
+    log, registry = MemoryLog(clock=clock), Registry(agents=[agent])
+    async with Runtime.open(log=log, registry=registry) as runtime:
+        first = next_full(clock)
+        options: dict[str, Any] = {"missed": "all", "overlap": "allow", "catchup_s": 3.5 * HOUR}
+        before = Schedule("s", "briefer", input="go", every="1h", **options)
+        await runtime.schedules.apply(before)
+        clock.jump(first + 4 * HOUR - clock.now() + 1)  # five have come, the first is older than the catch-up
+        row = await runtime.schedules.apply(Schedule("s", "briefer", input="go", every="10m", **options))
+        assert (row.next_at, row.wanted, row.counts.missed) == (next_full(clock, 600), 4, 1)
+        worker = Worker(Host(log=log, registry=registry, worker="late"))
+        task = asyncio.create_task(worker.serve())
+        await Served(runtime, clock).until("s", lambda row: row.wanted == 0)
+        worker.stop()
+        await task
+        times = {row.trigger.due_at for row in await runtime.list_runs() if row.trigger}
+        assert {first + n * HOUR for n in range(1, 5)} <= times
+        assert not times & {first, first + 4 * HOUR - 600}
+
+
+@pytest.mark.parametrize("overlap", ["skip", "cancel"])
+async def test_an_edit_takes_the_last_time_along_if_one_run_excludes_another(
+    clock: JumpingClock, overlap: Any
+) -> None:
+    async with Runtime.open(log=MemoryLog(clock=clock)) as runtime:
+        first = next_full(clock)
+        missed: Any = "all" if overlap == "cancel" else "last"
+        await runtime.schedules.apply(Schedule("s", "briefer", every="1h", missed=missed, overlap=overlap))
+        clock.jump(first + 2 * HOUR - clock.now() + 1)
+        row = await runtime.schedules.apply(
+            Schedule("s", "briefer", every="1d", missed=missed, overlap=overlap)
+        )
+        assert (row.next_at, row.wanted, row.counts.missed) == (first + 2 * HOUR, 0, 2)
+
+
+async def test_an_edit_of_a_paused_schedule_counts_the_times_that_passed(clock: JumpingClock) -> None:
+    async with Runtime.open(log=MemoryLog(clock=clock)) as runtime:
+        first = next_full(clock)
+        await runtime.schedules.apply(Schedule("s", "briefer", every="1h"))
+        await runtime.schedules.pause("s")
+        clock.jump(first + 2 * HOUR - clock.now() + 1)
+        await runtime.schedules.apply(Schedule("s", "briefer", every="10m"))
+        row = await runtime.schedules.resume("s")
+        assert (row.next_at, row.counts.skipped) == (next_full(clock, 600), 3)
+
+
 async def test_a_time_whose_run_cannot_be_started_is_skipped_with_the_reason(
     clock: JumpingClock, script: Script
 ) -> None:

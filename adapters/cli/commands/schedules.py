@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ....eventlog.events import Occurrence
+    from ....runtime.triggers.schedule import Schedule
     from ....runtime.triggers.schedules import ScheduleRow
     from ..output.tables import Cell
 
@@ -130,8 +132,12 @@ async def _apply(settings: Settings, file: Path | None, by: str, *, dry_run: boo
         screen.say(f"there is no [schedules.NAME] in {file or 'the project'}")
         return NO
     if dry_run:
-        for each in found:
-            screen.tell(f"{each.name}: valid")
+        times = [(each, each.calendar.after(time.time())) for each in found]
+        if json:
+            screen.json([{"name": each.name, "next_at": at} for each, at in times])
+        else:
+            for each, at in times:
+                screen.tell(f"schedule {each.name}: valid; next: {_local(each, at)}")
         return OK
     async with opened(settings) as runtime:
         before = {row.name: row for row in await runtime.schedules.list()}
@@ -317,9 +323,13 @@ def _times(row: ScheduleRow) -> str:
 
 def _moment(row: ScheduleRow, at: float | None) -> str:
     """Return a time in the time zone of the schedule."""
+    return _local(row.schedule, at)
+
+
+def _local(schedule: Schedule, at: float | None) -> str:
     from ....runtime.triggers.calendar import local
 
-    return "never" if at is None else local(at, row.schedule.tz)
+    return "never" if at is None else local(at, schedule.tz)
 
 
 def _document(row: ScheduleRow) -> dict[str, Any]:
