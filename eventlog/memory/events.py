@@ -26,6 +26,9 @@ from .positions import Positions
 from .waiting import Signal, Takes, checkpoint
 from .wakeups import MemoryWakeups
 
+SLICE = 256
+"""So many commits are read before other tasks have a turn: reading a long run holds none of them up for long."""
+
 
 class MemoryEvents:
     """`EventLog` in memory."""
@@ -107,8 +110,10 @@ class MemoryEvents:
         """Yield all commits after position `after` that are stored now, in order."""
         await checkpoint()
         commits = self._commits.get(selector, [])
-        for stored in commits[_index_behind(commits, after) :]:
+        for number, stored in enumerate(commits[_index_behind(commits, after) :], 1):
             yield stored
+            if number % SLICE == 0:
+                await checkpoint()
 
     async def head(self, selector: Selector) -> Stored | None:
         """Return the last commit that is selected, None if there is none."""

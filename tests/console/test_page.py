@@ -15,7 +15,7 @@ import pytest
 from foldlog.eventlog.events import Status
 from foldlog.eventlog.ports import Presence
 from foldlog.runtime import Agent, ToolContext, tool
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.console.conftest import PHONE, Open, violations
 from tests.console.site import HOSTILE, Site, refund, stock, wait_for
@@ -462,6 +462,41 @@ def test_a_prompt_tells_what_is_new_since_the_one_before(open_page: Open, site: 
     expect(page.locator(".instant")).to_contain_text("Since the prompt before")
     expect(page.locator(".instant-body .messages .tag", has_text="new")).to_have_count(2)
     expect(page.locator(".instant-body .messages li").first).to_contain_text(re.compile(r"≈ \d+ tokens"))
+
+
+def test_an_action_without_an_answer_says_so_and_asked_again_is_done_once(
+    open_page: Open, site: Site
+) -> None:
+    text = "Order 61, asked for twice"
+    run = site.do(site.runtime.start(site.runtime.registry.agents["clerk"], text))
+    site.do(run.result())
+    page = open_page(f"runs/{run.run_id}")
+    retry = page.get_by_role("button", name="Retry")
+    held: list[Route] = []
+
+    def answered_but_lost(route: Route) -> None:
+        assert route.fetch().ok
+        route.abort()
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/retry", answered_but_lost)
+    retry.click()
+    notes = page.get_by_role("region", name="Messages")
+    expect(notes).to_contain_text("Sent, not seen yet: the console's server did not answer.")
+    page.unroute("**/retry")
+    page.route("**/retry", hold)
+    retry.click()
+    expect(notes.get_by_text("Sent, not seen yet", exact=True)).to_be_visible()
+    expect(retry).to_have_attribute("aria-busy", "true")
+    held[0].continue_()
+    expect(page).not_to_have_url(re.compile(run.run_id))
+
+    async def same() -> int:
+        return len([row for row in await (await site.runtime.index()).runs(100) if row.input == text])
+
+    assert site.do(same()) == 2
 
 
 def test_a_session_shows_its_lane_and_drops_the_turns_that_it_names(open_page: Open, site: Site) -> None:

@@ -7,6 +7,8 @@ import pytest
 from foldlog.eventlog import DraftPiece, Lease, MemoryLog, SystemClock, Timer, WakeWrite
 from foldlog.eventlog.conformance.suite import run_in, wakeup_for
 from foldlog.eventlog.memory.drafts import KEPT_S, PIECES_KEPT
+from foldlog.eventlog.memory.events import SLICE
+from foldlog.eventlog.ports import NEW, CommitWrite, Subject
 
 
 class SteppedClock(SystemClock):
@@ -46,6 +48,25 @@ async def test_a_timer_fires_at_its_wall_time(log: MemoryLog) -> None:
     async with log.wakeups.pull(frozenset({"a"})) as deliveries:
         await anext(deliveries)
     assert log.clock.now() == 5007.5
+
+
+async def test_other_tasks_have_their_turns_while_a_long_run_is_read(log: MemoryLog) -> None:
+    subject = Subject(0, "run", "r", "r")
+    await log.events.append(*[CommitWrite(subject, NEW, b"commit") for _ in range(3 * SLICE)])
+    turns: list[int] = []
+    read = 0
+
+    async def others() -> None:
+        while True:
+            turns.append(read)
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    async for _ in log.events.read(subject):
+        read += 1
+    beside.cancel()
+    assert read == 3 * SLICE
+    assert {SLICE, 2 * SLICE} <= set(turns)
 
 
 async def test_a_lease_holds_to_the_end_of_its_time_and_no_longer(log: MemoryLog) -> None:

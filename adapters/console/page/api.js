@@ -62,8 +62,42 @@ async function request(method, path, body, more = {}) {
 
 /** @param {string} path @param {AbortSignal} [signal] @returns {Promise<any>} */
 export const get = (path, signal) => request("GET", path, undefined, { signal });
-/** @param {string} path @param {any} [body] @param {{key?: string}} [more] @returns {Promise<any>} */
-export const post = (path, body = {}, more = {}) => request("POST", path, body, { key: more.key });
+const LATE_MS = 2000;
+/** The keys of what was sent and is not answered, by what it asks: asked again, it is the same intent. @type {Map<string, string>} */
+const unanswered = new Map();
+
+/** @type {() => () => void} */
+let onLate = () => () => {};
+/** Name what is called when an action has had no answer for two seconds; it returns what is called once that is over. @param {() => () => void} then */
+export function whenLate(then) {
+  onLate = then;
+}
+
+/** Ask for something. With a key it is done once: if its answer is lost, the same request again has the same key.
+ * @param {string} path @param {any} [body] @param {{key?: string}} [more] @returns {Promise<any>} */
+export async function post(path, body = {}, more = {}) {
+  if (!more.key) return request("POST", path, body);
+  const asked = `${path} ${JSON.stringify(body)}`, key = unanswered.get(asked) ?? more.key;
+  unanswered.set(asked, key);
+  let over = () => {};
+  const late = setTimeout(() => {
+    over = onLate();
+  }, LATE_MS);
+  try {
+    const answer = await request("POST", path, body, { key });
+    unanswered.delete(asked);
+    return answer;
+  } catch (problem) {
+    const { status } = /** @type {Problem} */ (problem);
+    if (status === 0) throw new Problem(0, { title: "Not answered", detail: "Sent, not seen yet: the console's server did not answer. Do it again: it is done once." });
+    if (status < 500) unanswered.delete(asked);
+    throw problem;
+  } finally {
+    clearTimeout(late);
+    over();
+  }
+}
+
 /** Save the answer to a question as a file. @param {string} path @param {any} body @param {string} name */
 export async function download(path, body, name) {
   const response = await fetch(API + path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), credentials: "same-origin" });

@@ -1,9 +1,9 @@
 // The page: who is signed in, the shell around the views, and which view an address names.
 import { render, signal, useEffect, useRef, useState } from "./vendor/preact.js";
-import { get, post, whenSignedOut } from "./api.js";
+import { get, post, whenLate, whenSignedOut } from "./api.js";
 import { preferences, prefer } from "./preferences.js";
 import { place, go, url } from "./route.js";
-import { html, Icon, Notes, Confirmation, Dialog, Guard, Skeleton, Failed, Empty } from "./parts.js";
+import { html, Icon, Notes, Confirmation, Dialog, Guard, Skeleton, Failed, Empty, note } from "./parts.js";
 import { HELP, helpShown, paletteShown, useKeys } from "./keys.js";
 import { Palette } from "./palette.js";
 import { clock, visible } from "./text.js";
@@ -47,6 +47,8 @@ whenSignedOut(() => {
   signedOut.value = true;
   me.value = null;
 });
+
+whenLate(() => note("Sent, not seen yet", false, true));
 
 /** Sign in by the one-time key of the address, or see who we are already. */
 async function begin() {

@@ -206,11 +206,13 @@ export function announce(text) {
   }, Math.max(0, spokenAt + 5000 - Date.now()));
 }
 
-/** Show a note for some seconds; a bad one stays until it is closed. @param {string} text @param {boolean} [bad] */
-export function note(text, bad = false) {
+/** Show a note for some seconds, or until it is closed: a bad one, and one that stays. Returns what closes it.
+ * @param {string} text @param {boolean} [bad] @param {boolean} [stays] */
+export function note(text, bad = false, stays = bad) {
   const id = ++noted;
   notes.value = [...notes.value.slice(-3), { id, text, bad }];
-  if (!bad) setTimeout(() => forget(id), 6000);
+  if (!stays) setTimeout(() => forget(id), 6000);
+  return () => forget(id);
 }
 
 /** @param {number} id */

@@ -1,6 +1,6 @@
 // Why a run waits: one sentence of the server, and the one action that helps.
 import { html, Act, Copy, Icon, note } from "../parts.js";
-import { at, post } from "../api.js";
+import { at, newKey, post } from "../api.js";
 import { url } from "../route.js";
 import { visible } from "../text.js";
 import { mayAct } from "../shell.js";
@@ -22,7 +22,7 @@ function Remedy({ action, row, feed }) {
   if (does && mayAct())
     return html`<${Act} act=${async () => {
       const before = row.revision;
-      await post(`/runs${at(row.run_id)}/${does[0]}`);
+      await post(`/runs${at(row.run_id)}/${does[0]}`, {}, { key: newKey() });
       note((await feed.seen(before)) ? `${does[1]}: done` : `${does[1]}: sent, not seen yet`);
     }}>${does[1]}<//>`;
   return line ? html`<${Copy} text=${line} what="the command" label="Copy the command" />` : null;
