@@ -95,6 +95,52 @@ def test_what_a_failed_call_has_written_stays_while_another_attempt_is_about_to_
     assert texts(shown) == [(1, "one"), (1, " more")]
 
 
+def test_who_took_over_replaces_what_differs_and_the_writer_before_is_not_shown_again() -> None:
+    def thought(text: str, *, attempt: int, offset: int = 0) -> DraftPiece:
+        written = piece(text, step=1, offset=offset)
+        return msgspec.structs.replace(written, channel="reasoning", attempt=attempt)
+
+    joiner = Joiner()
+    shown = [
+        *joiner.stored(started(1)),
+        *joiner.draft(thought("one", attempt=1)),
+        *joiner.draft(thought("once", attempt=2)),
+        *joiner.draft(thought(" late", attempt=1, offset=4)),
+    ]
+    assert shown[1:] == [
+        Reasoning(step=1, text="one", offset=0),
+        TextReset(step=1, offset=2, channel="reasoning", cause="retry"),
+        Reasoning(step=1, text="ce", offset=2),
+    ]
+
+
+def test_a_reply_without_text_takes_back_what_was_shown_of_it_though_the_step_before_has_text() -> None:
+    joiner = Joiner()
+    shown = [
+        *joiner.stored(started(1)),
+        *joiner.stored(Text(step=1, text="one")),
+        *joiner.stored(Usage(step=1, usage=TokenUsage(), model="m", source="provider")),
+        *joiner.draft(piece("half", step=2)),
+        *joiner.draft(piece(" more", step=2, offset=4)),
+        *joiner.stored(started(2)),
+        *joiner.stored(Usage(step=2, usage=TokenUsage(), model="m", source="provider")),
+    ]
+    assert texts(shown) == [(1, "one"), (2, "half"), (2, " more")]
+    assert shown[-2] == TextReset(step=2, offset=0, channel="text", cause="retry")
+
+
+def test_what_is_stored_of_a_step_stays_when_the_run_fails_after_it() -> None:
+    joiner = Joiner()
+    shown = [
+        *joiner.stored(started(1)),
+        *joiner.draft(piece("one", step=1)),
+        *joiner.stored(Text(step=1, text="one")),
+        *joiner.stored(Usage(step=1, usage=TokenUsage(), model="m", source="provider")),
+        *joiner.stored(Status(status="error")),
+    ]
+    assert [event.type for event in shown] == ["step", "text", "usage", "status"]
+
+
 CHANNELS: tuple[Literal["text", "reasoning"], ...] = ("text", "reasoning")
 
 
