@@ -38,7 +38,7 @@ def test_an_agent_is_saved_changed_run_exported_and_removed_while_a_worker_works
     assert (saved.code, saved.document["saved"][0]["version"]) == (0, 1)
     ran = project.run("run", "stored:clerk", "Order 7?", "--quiet")
     assert (ran.code, ran.out) == (0, "It is paid.\n"), ran.err
-    changed = write(project, "clerk.toml", CLERK + "max_steps = 4\n")
+    changed = write(project, "clerk.toml", CLERK + 'max_steps = 4\ninstructions = "Be\\u200b kind"\n')
     assert (
         project.run("agents", "save", changed, "--by", "bo").out == "✓ clerk.toml: agent clerk, version 2\n"
     )
@@ -47,7 +47,8 @@ def test_an_agent_is_saved_changed_run_exported_and_removed_while_a_worker_works
     )
     assert (late.code, "it was saved as version 2 by bo" in late.out) == (1, True)
     differs = project.run("agents", "diff", "clerk", "1", "2", "--json")
-    assert (differs.code, [each["key"] for each in differs.document]) == (1, ["max_steps"])
+    assert (differs.code, {each["key"] for each in differs.document}) == (1, {"instructions", "max_steps"})
+    assert r'+ "Be\u200b kind"' in project.run("agents", "diff", "clerk", "1", "2").out
     listed = project.run("agents", "list", "--json").document
     assert [(row["name"], row["version"], row["by"], row["via"]) for row in listed] == [
         ("clerk", 2, "bo", "cli")
@@ -62,6 +63,7 @@ def test_an_agent_is_saved_changed_run_exported_and_removed_while_a_worker_works
         )
     shown = project.run("agents", "show", "clerk").out
     assert shown.index("bo") < shown.index("ada")
+    assert r"Be\u200b kind" in shown
     again = project.run("run", "stored:clerk@1", "Order 7?", "--quiet")
     assert again.out == "It is paid.\n"
     assert project.run("agents", "remove", "clerk").out == "agent clerk: removed\n"

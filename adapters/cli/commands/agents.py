@@ -307,11 +307,11 @@ def _shown(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the keys of a configuration that differ from the defaults, and its name and model."""
     from ....runtime.agents.config import AgentConfig
     from ....runtime.catalog.records import in_order
-    from ..output.escaping import json_text, one_line
+    from ..output.escaping import exact, one_line, visible
 
     defaults = AgentConfig(name="any").to_config()
     return {
-        key: one_line(value) if isinstance(value, str) else json_text(value)
+        key: visible(one_line(value)) if isinstance(value, str) else exact(value)
         for key, value in in_order(config).items()
         if value != defaults.get(key) or key == "model"
     }
@@ -321,7 +321,7 @@ async def _diff(settings: Settings, name: str, before: int, after: int | None, *
     import msgspec
 
     from ..opening import opened
-    from ..output.escaping import json_text, one_line
+    from ..output.escaping import exact, one_line
     from ..output.terminal import Screen
 
     screen = Screen(settings)
@@ -335,9 +335,9 @@ async def _diff(settings: Settings, name: str, before: int, after: int | None, *
     for each in found:
         screen.tell(one_line(each.key))
         if each.before is not None:
-            screen.tell(("  - ", "red"), json_text(each.before))
+            screen.tell(("  - ", "red"), exact(each.before))
         if each.after is not None:
-            screen.tell(("  + ", "green"), json_text(each.after))
+            screen.tell(("  + ", "green"), exact(each.after))
     return NO if found else OK
 
 
