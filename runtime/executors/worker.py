@@ -26,7 +26,6 @@ from collections.abc import (
     Callable,
     Collection,
     Coroutine,
-    Iterable,
     Mapping,
     Sequence,
 )
@@ -157,7 +156,7 @@ class Worker:
             redelivering = asyncio.create_task(self._redeliver(deaths))
             following, taking = [asyncio.create_task(self._hooks())], list[asyncio.Task[None]]()
             if self._host.budgets:
-                following.append(asyncio.create_task(self._wake_for_budgets()))
+                following.append(asyncio.create_task(_wake_for_budgets(self._log)))
             try:
                 async with self._log.wakeups.pull(agents) as deliveries:
                     if stored is not None:
@@ -203,20 +202,6 @@ class Worker:
             with contextlib.suppress(LogUnavailable):
                 await redeliver(self._log, lease)
 
-    async def _wake_for_budgets(self) -> None:
-        """Wake the runs that wait for a budget: a worker that starts may know a larger amount (W65).
-
-        It does so again after some time, for those that workers with the old amount have parked meanwhile.
-        """
-
-        async def wake() -> None:
-            async for wakeup in self._log.timers.named(BUDGET_TIMER):
-                await self._log.wakeups.send(msgspec.structs.replace(wakeup, kind="wake", ref=""))
-
-        for delay_s in BUDGET_LOOKS_S:
-            await self._log.clock.sleep(delay_s)
-            await through_outages(self._log.clock, wake)
-
     # --- one wake-up (W10 to W15) ---------------------------------------------------------------------------
 
     async def _handle(self, delivery: Delivery) -> None:
@@ -259,7 +244,7 @@ class Worker:
                 await see_cancel_through(journal)
                 continue
             below = await waiting_below(journal, woken.state.head.position)
-            if await self._resumed([journal, *below.values()]):
+            if any([await resume_if_left(self._host, each) for each in (journal, *below.values())]):  # W65
                 return "ack", 0.0  # its own wake-up follows
             cause = self._cause(journal, wakeup, below)
             if not journal.state.runnable and cause is None:
@@ -271,10 +256,6 @@ class Worker:
             if ending is None or is_parked_on_child(journal.state):
                 continue  # a conflict, or a run below may have become ready meanwhile
             return await self._rested(journal, ending)
-
-    async def _resumed(self, family: Iterable[Journal]) -> bool:
-        """Resume those that wait for a budget of which this process knows that something is left (W65)."""
-        return any([await resume_if_left(self._host, each) for each in family])
 
     async def _not_runnable(self, journal: Journal, below: Mapping[str, Journal]) -> Settlement:
         """Set owed timers and give slots up: the worker that parked the run may have died before that (W12)."""
@@ -454,6 +435,21 @@ async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _wake_for_budgets(log: Log) -> None:
+    """Wake the runs that wait for a budget: a worker that starts may know a larger amount (W65).
+
+    It does so again after some time, for those that workers with the old amount have parked meanwhile.
+    """
+
+    async def wake() -> None:
+        async for wakeup in log.timers.named(BUDGET_TIMER):
+            await log.wakeups.send(msgspec.structs.replace(wakeup, kind="wake", ref=""))
+
+    for delay_s in BUDGET_LOOKS_S:
+        await log.clock.sleep(delay_s)
+        await through_outages(log.clock, wake)
 
 
 async def _told_to_drain(announce: Announce, worker: Presence) -> None:
