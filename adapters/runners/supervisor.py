@@ -46,18 +46,28 @@ class Supervisor:
         """Run the command and return its exit code, as a shell reports it."""
         if _LINUX:
             _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        told, tell = os.pipe()
         self.pid = os.fork()
         if not self.pid:
-            self._become()
+            os.close(tell)
+            self._become(told)
         self._tell(str(self.pid))
+        os.write(tell, b".")
+        os.close(tell)
+        os.close(told)
         limit = self._watch()
         self._end_all()
         self._tell(limit or self._signalled())
         return self._exit_code()
 
-    def _become(self) -> None:
-        """In the child: set the limits and exec the command."""
+    def _become(self, told: int) -> None:
+        """In the child: set the limits and exec the command, once the worker knows its pid.
+
+        Otherwise a command that kills its supervisor at once could not be ended by anybody.
+        """
         try:
+            if not os.read(told, 1):
+                os._exit(126)  # the supervisor died first
             os.setsid()
             if _LINUX:
                 _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -41,8 +41,11 @@ SECOND_LOOK_S = 0.02
 """The shortest time, in seconds, that a missing worker gets to reconnect."""
 RECONNECT_ROUND_TRIPS = 4
 """The round trips of a reconnect; a missing worker gets this many times the slowest one in addition."""
-GRACE_S = 5.0
-"""The time, in seconds, that other workers get to reconnect after this process itself was disconnected."""
+GRACE_S = 8.0
+"""The time, in seconds, that other workers get to reconnect after this process itself was disconnected.
+
+It is more than `Wire.request_timeout_s`: a worker whose first renewal gets no reply waits for so long before the next.
+"""
 _DISCONNECTS = b"$SYS.ACCOUNT.*.DISCONNECT"
 """The system account's events about closed connections, if the workers' account imports them."""
 _RECHECK_S = 0.1
