@@ -189,8 +189,9 @@ def _children(pid: int) -> list[int]:
 
 
 def sums_of(pids: Iterable[int], count_max: int | None) -> dict[str, float]:
-    """Return the CPU seconds (ended processes included), the bytes of private memory and the number of processes.
+    """Return the number of processes, the bytes of private memory and the CPU seconds (ended processes included).
 
+    Of several limits that are exceeded at one look the first is named: many processes also take much of the others.
     Stops after `count_max` processes: a fork bomb grows faster than it can be summed.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -205,7 +206,7 @@ def sums_of(pids: Iterable[int], count_max: int | None) -> dict[str, float]:
             count += state != b"Z"
         if count_max is not None and count > count_max:
             break
-    return {"cpu": cpu_s, "memory": memory_bytes, "processes": count}
+    return {"processes": count, "memory": memory_bytes, "cpu": cpu_s}
 
 
 def main(arguments: list[str]) -> int:

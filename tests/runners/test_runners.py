@@ -186,6 +186,10 @@ def test_of_too_many_processes_no_more_are_looked_at_than_it_takes_to_know():
     assert sums["processes"] == 257
 
 
+def test_of_limits_that_are_exceeded_at_once_that_of_processes_is_named():
+    assert [*supervisor.sums_of([os.getpid()], None)] == ["processes", "memory", "cpu"]
+
+
 async def test_what_a_command_started_does_not_outlive_a_worker_that_is_killed(tmp_path: Path) -> None:
     worker = await asyncio.create_subprocess_exec(sys.executable, "-c", WORKER, str(tmp_path))
     while not (tmp_path / "pids").exists():
