@@ -171,9 +171,7 @@ class Streams:
                 while notices:
                     yield on_the_wire(Frame("notice", msgspec.json.encode({"log": notices.pop(0)})), "")
                 for topic in [each for each in open_topics if each.has_news]:
-                    ended = (
-                        topic.ended
-                    )  # else it may end while its frames are sent, which is told in the next turn
+                    ended = topic.ended  # one that ends while its frames are sent is told in the next turn
                     for frame in _taken(topic):
                         yield on_the_wire(frame, _places(open_topics))
                     if ended:
