@@ -161,6 +161,23 @@ def blocks(directory: Path, stream: str = STREAM) -> list[Path]:
     return sorted((files(directory, stream) / "msgs").glob("*.blk"), key=lambda path: int(path.stem))
 
 
+def end_of_last_commit(block: Path) -> int:
+    """Return where the record of the last commit of a run ends: length, position, time, subject, data, checksum.
+
+    It is next to the end of the block, where there may also be a timer that has fired, which nobody misses.
+    """
+    data, at, end = block.read_bytes(), 0, 0
+    while at < len(data):
+        length = (
+            int.from_bytes(data[at : at + 4], "little") & 0x7FFFFFFF
+        )  # the highest bit says: with a header
+        subject_length = int.from_bytes(data[at + 20 : at + 22], "little")
+        at += length
+        if b".run." in data[at - length + 22 : at - length + 22 + subject_length]:
+            end = at
+    return end
+
+
 def flip(path: Path, at: int) -> None:
     data = bytearray(path.read_bytes())
     data[at] ^= 0x10
@@ -212,7 +229,9 @@ DAMAGES: dict[str, Damage] = {
     "a byte flipped in a payload": lambda d, _: flip(middle(d), size(middle(d)) // 2),
     "a byte flipped in a payload of the first block": lambda d, _: flip(blocks(d)[0], 1500),
     "a byte flipped in a payload of the last block": lambda d, _: flip(blocks(d)[-1], 1500),
-    "a byte flipped in the checksum at the end of a block": lambda d, _: flip(middle(d), size(middle(d)) - 1),
+    "a byte flipped in the checksum at the end of a block": lambda d, _: flip(
+        middle(d), end_of_last_commit(middle(d)) - 1
+    ),
     "the last block truncated by a byte": lambda d, _: os.truncate(blocks(d)[-1], size(blocks(d)[-1]) - 1),
     "the last block truncated by half": lambda d, _: os.truncate(blocks(d)[-1], size(blocks(d)[-1]) // 2),
     "a middle block truncated by half": lambda d, _: os.truncate(middle(d), size(middle(d)) // 2),
