@@ -25,6 +25,7 @@ from ..eventlog.errors import ConfigError, LogCorrupted, LogUnavailable, RunNotF
 from ..eventlog.ports import Log, Shard, Stored, Subject
 from .approvals import ApprovalRow, Approvals, RunApprovals
 from .family_totals import FamilyTotals, family_totals
+from .jobs import Job, job_of
 from .operating.costs import Costs, RunCosts
 from .projection import Projection, Value
 from .run_list import BACKWARDS, OPEN, WAITING_FOR, WORKER, RunList, RunListStatus, RunRow
@@ -453,8 +454,8 @@ class RunIndex(Projector):
 
     async def jobs(
         self, limit: int = -1, *, before: tuple[float, str] | None = None, **filters: Unpack[RunFilters]
-    ) -> list[tuple[RunRow, ...]]:
-        """Return the runs of each job whose newest run meets the filters, by that run, newest first; -1 for all jobs.
+    ) -> list[Job]:
+        """Return the jobs whose newest run meets the filters, by that run, newest first; -1 for all jobs.
 
         `before` is the time of submission and the id of the newest run of the job that ended the page before. Raises
         `ConfigError` for an unknown status.
@@ -464,15 +465,27 @@ class RunIndex(Projector):
             lambda: list(itertools.islice(self._jobs(where, before), limit if limit >= 0 else None))
         )
 
-    def _jobs(self, where: Where, before: tuple[float, str] | None) -> Iterator[tuple[RunRow, ...]]:
+    async def job(self, job_id: str) -> Job:
+        """Return one job, by its first run. Raises `RunNotFound`."""
+        job = await self.ask(lambda: self._job(job_id))
+        if job is None:
+            raise RunNotFound(f"there is no job {job_id!r} in the namespace {self.log.namespace!r}")
+        return job
+
+    def _job(self, job_id: str) -> Job | None:
+        runs = self.rows.select(self._runs, Where({"job_id": job_id}))
+        undoing = [self.rows.select(self._runs, Where({"rolls_back": run.run_id})) for run in runs]
+        return job_of(runs, itertools.chain.from_iterable(undoing)) if runs else None
+
+    def _jobs(self, where: Where, before: tuple[float, str] | None) -> Iterator[Job]:
         while True:
             rows = self.rows.select(
                 self._runs, where, newest_by="submitted_at", before=before, limit=CHUNK_COMMITS
             )
             for row in rows:
-                runs = self.rows.select(self._runs, Where({"job_id": row.job_id}), newest_by="submitted_at")
-                if runs and runs[0].run_id == row.run_id:  # else a retry of it is newer
-                    yield tuple(runs[::-1])
+                job = self._job(row.job_id)
+                if job is not None and job.runs[-1].run_id == row.run_id:  # else a retry of it is newer
+                    yield job
             if len(rows) < CHUNK_COMMITS:
                 return
             before = rows[-1].submitted_at, rows[-1].run_id

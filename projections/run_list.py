@@ -155,12 +155,17 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
         """True if the run has its terminal status."""
         return self.status in TERMINAL_STATUSES
 
+    @property
+    def rolls_back(self) -> str | None:
+        """The run that this run rolls back."""
+        return self.trigger.key if self.trigger is not None and self.trigger.kind == "rollback" else None
+
 
 class RunList:
     """The projection for the run list."""
 
     name = "runs"
-    version = 13
+    version = 14
     row = RunRow
     columns = (
         "root_id",
@@ -181,6 +186,7 @@ class RunList:
         "input",
         "buried",
         "job_id",
+        "rolls_back",
         "taken_at",
         BACKWARDS,
     )
@@ -207,6 +213,7 @@ class RunList:
         ("worker", "submitted_at"),
         ("error_type", "submitted_at"),
         ("job_id",),
+        ("rolls_back",),
         ("taken_at",),
         (BACKWARDS,),
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...eventlog.events import BreakerUpdated, SlotsUpdated
 from ...eventlog.ports import Log
-from ...projections.jobs import Job, job_of
+from ...projections.jobs import Job
 from ...projections.money import usd_text
 from ...projections.operating.board import Before, waiter_of_row
 from ...projections.operating.costs import By, CostSum, sums
@@ -17,7 +17,6 @@ from ...projections.operating.why import Why, why
 from ...projections.run_list import OPEN
 from ..core.shared_budgets import Purse, SharedBudget, Spent, owners_of, purses_in, sum_of
 from ..journal.lanes import read_lane
-from ..rollbacks.rollback import rollbacks_of
 from ..shared.deadlocks import limit_name
 from ..shared.slots import clear_slots
 from ..shared.spending import all_spent
@@ -223,19 +222,14 @@ class Operations:
         `before` is the time of submission and the id of the newest run of the last job of the page before. Raises
         `ConfigError` for an unknown status.
         """
-        index = await self._index()
-        return [await self._job(index, runs) for runs in await index.jobs(limit, before=before, **filters)]
+        return await (await self._index()).jobs(limit, before=before, **filters)
 
     async def job(self, run_id: str) -> Job:
         """Return the job that a run belongs to, a child run with its root. Raises `RunNotFound`."""
         index = await self._index()
         row = await index.run(run_id)
         root = row if row.job_id else await index.run(row.root_id)
-        return await self._job(index, await index.runs(job_id=root.job_id, limit=-1))
-
-    async def _job(self, index: RunIndex, runs: Sequence[RunRow]) -> Job:
-        undoing = [each for run in runs for each in await rollbacks_of(self._log, run.run_id)]
-        return job_of(runs, [await index.run(each) for each in undoing])
+        return await index.job(root.job_id)
 
     async def costs(self, by: By, since: str = "", until: str = "") -> list[CostSum]:
         """Return tokens and dollars by day, agent, model, session or user; days as `2026-11-24`, `until` exclusive."""

@@ -190,17 +190,6 @@ def _tables_below(events: Iterable[Event], run: str) -> list[str]:
     ]
 
 
-async def rollbacks_of(log: Log, run: str) -> list[str]:
-    """Return the runs that roll back a run or have done so, in order. May be stale. Raises `LogUnavailable`."""
-    found: list[str] = []
-    for number in range(1, NUMBER_MAX + 1):
-        rollback = await run_of_key(log, key_of_rollback(run, number))
-        if rollback is None:
-            break
-        found.append(rollback)
-    return found
-
-
 async def _earlier(log: Log, run: str) -> Earlier:
     """Return what the rollbacks of a run have done so far."""
     earlier = Earlier()

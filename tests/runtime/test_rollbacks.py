@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from foldlog.eventlog import ConfigError, NotRegistered, RunFailed
-from foldlog.runtime import Agent, Registry, ToolFailed, WorkflowTable, tool
+from foldlog.eventlog import ConfigError, MemoryLog, NotRegistered, RunFailed
+from foldlog.eventlog.ports import NEW, CommitWrite, Selector, Stored, Write
+from foldlog.runtime import Agent, Registry, Runtime, ToolFailed, WorkflowTable, tool
 from foldlog.runtime.executors.preflight import Preflight
-from foldlog.runtime.rollbacks.rollback import rollbacks_of
+from foldlog.runtime.journal.keys import run_of_key
+from foldlog.runtime.rollbacks.rollback import key_of_rollback
 
 from tests.runtime.conftest import Place, call, calls, says
 
@@ -132,7 +135,64 @@ async def test_a_rollback_that_is_asked_for_again_is_the_same_run_and_nothing_is
         [run.run_id],
         [first.run_id],
     )
-    assert await rollbacks_of(rt.log, run.run_id) == [first.run_id]
+
+
+class Died(Exception):
+    """The process dies here."""
+
+
+async def test_a_rollback_whose_process_died_before_it_was_stored_is_no_run_of_a_job_yet(
+    cheap: Place, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = clerk(script)
+    await cheap.open(agent, tools=TOOLS)
+    run = await cheap.start(agent)
+    await run.result()
+    rt, append = cheap.runtime, cheap.log.events.append
+
+    async def dies(*writes: Write) -> tuple[int, ...]:
+        commits = [each for each in writes if isinstance(each, CommitWrite)]
+        if any(each.subject.kind == "run" and each.expected == NEW for each in commits):
+            raise Died
+        return await append(*writes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cheap.log.events, "append", dies)
+        with pytest.raises(Died):
+            await rt.rollback(run.run_id, executor=cheap.executor)
+    recorded = await run_of_key(cheap.log, key_of_rollback(run.run_id))
+    (job,) = await rt.operations.jobs()
+    assert (job, job.rollbacks) == (await rt.operations.job(run.run_id), ())
+    undone = await rt.rollback(run.run_id, executor=cheap.executor)
+    assert undone.run_id == recorded
+    assert [each.run_id for each in (await rt.operations.job(run.run_id)).rollbacks] == [recorded]
+    await answered(undone, "rejected")
+
+
+async def test_a_page_of_jobs_reads_the_log_as_often_as_a_page_with_one(
+    script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = MemoryLog()
+    reads, read, head = list[object](), log.events.read, log.events.head
+
+    def counted_read(selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        reads.append(selector)
+        return read(selector, after)
+
+    async def counted_head(selector: Selector) -> Stored | None:
+        reads.append(selector)
+        return await head(selector)
+
+    async with Runtime.open(log=log, agents=[agent := Agent("clerk", model=script(says("done")))]) as rt:
+        for _ in range(12):
+            await rt.run(agent, "go")
+        monkeypatch.setattr(log.events, "read", counted_read)
+        monkeypatch.setattr(log.events, "head", counted_head)
+        (one,) = await rt.operations.jobs(1)
+        of_one = len(reads)
+        assert len(await rt.operations.jobs()) == 12
+        assert len(reads) == 2 * of_one
+        assert (await rt.operations.job(one.job_id), of_one) == (one, log.events.shards)
 
 
 async def test_a_further_rollback_has_only_what_is_not_undone_yet(cheap: Place, script: Any) -> None:

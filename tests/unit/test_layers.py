@@ -29,7 +29,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "journal": {"core"},
         "shared": {"core", "journal", "ports"},
         "triggers": {"core", "journal", "ports"},
-        "operating": {"core", "journal", "ports", "rollbacks", "shared"},
+        "operating": {"core", "journal", "ports", "shared"},
         "driving": {"agents", "core", "journal", "ports", "shared", "tools"},
         "executors": {
             "agents",
