@@ -183,7 +183,8 @@ async def test_a_page_of_jobs_reads_the_log_as_often_as_a_page_with_one(
         reads.append(selector)
         return await head(selector)
 
-    async with Runtime.open(log=log, agents=[agent := Agent("clerk", model=script(says("done")))]) as rt:
+    agent = Agent("clerk", model=script(says("done")))
+    async with Runtime.open(log=log, registry=Registry(agents=[agent])) as rt:
         for _ in range(12):
             await rt.run(agent, "go")
         monkeypatch.setattr(log.events, "read", counted_read)
