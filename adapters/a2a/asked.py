@@ -1,4 +1,4 @@
-"""The meaning of a message: content for a run, or answers to its approvals."""
+"""Read a message from a client: content for a run, or answers to its approvals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTS_MAX = 1000
 
 
 def content_of(message: Message) -> Content:
-    """Return the content of a message. Raises `InvalidParamsError`."""
+    """Return the content of a message for a run. Raises `InvalidParamsError` for a message without any."""
     if not message.parts or len(message.parts) > PARTS_MAX:
         raise InvalidParamsError(f"a message has 1 to {PARTS_MAX:,} parts")
     try:
@@ -49,9 +49,10 @@ def _part(part: Part) -> ContentPart:
 
 
 def answers_in(message: Message, asked: Mapping[str, ApprovalRequested]) -> dict[str, Answered]:
-    """Return the answers to open approvals: yes or no in words for one, or data for all of them by their ids.
+    """Return the answers to all open approvals (`asked`), by approval id.
 
-    Raises `InvalidParamsError` for a message that does not answer them all.
+    A message answers a single approval with a word such as "yes", any number of them with one data part: a form for
+    each approval id. Raises `InvalidParamsError` for a message that does not answer them all.
     """
     data = [_whole(MessageToDict(part.data)) for part in message.parts if part.HasField("data")]
     word = word_of(" ".join(part.text for part in message.parts if part.HasField("text")))
@@ -67,7 +68,7 @@ def answers_in(message: Message, asked: Mapping[str, ApprovalRequested]) -> dict
 
 
 def _whole(value: Any) -> Any:
-    """Return data with whole numbers as such: the wire has floats only."""
+    """Turn floats with integral values back into integers: every number on the wire is a float."""
     if isinstance(value, dict):
         return {key: _whole(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -76,7 +77,7 @@ def _whole(value: Any) -> Any:
 
 
 def _by_id(data: Any, asked: Mapping[str, ApprovalRequested]) -> Mapping[str, Any]:
-    """Return forms by approvals. A form alone is that of the only one."""
+    """Return the forms by approval id. A bare form answers the only open approval."""
     if isinstance(data, dict) and data and all(isinstance(each, dict) for each in data.values()):
         if unknown := data.keys() - asked.keys():
             raise InvalidParamsError(f"the task does not ask {min(unknown)[:80]!r} now")

@@ -1,4 +1,4 @@
-"""The requests of A2A for one agent. Nothing is kept: a task is read from the log, by any server."""
+"""Handle A2A requests for one agent. The handler keeps no state: any server can read a task from the log."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ _LISTED = {
 
 
 def _told(error: Exception) -> A2AError:
-    """Return an error as the protocol has it."""
+    """Translate an exception into an error of the protocol."""
     match error:
         case A2AError():
             return error
-        case RunGone():  # which the protocol has no other word for
+        case RunGone():  # the protocol has no error for a deleted task
             return TaskNotFoundError(str(error))
         case RunNotFound():
             return TaskNotFoundError()
@@ -78,7 +78,7 @@ def _told(error: Exception) -> A2AError:
 
 
 def _answering(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method with its errors as those of the protocol."""
+    """Wrap a method so that it raises only errors of the protocol."""
 
     @functools.wraps(method)
     async def answered(self: Any, params: Any, context: ServerCallContext) -> Any:
@@ -111,7 +111,7 @@ class AgentHandler(RequestHandler):
 
     @_answering
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
-        """Start a task, answer one, or tell one that works something; return it once it rests."""
+        """Start a task, answer its approvals, or send it a message; return the task once it ends or waits."""
         run, answered = await self._taken(params, context)
         if params.configuration.return_immediately:
             return await self._task(run, _length(params.configuration))
@@ -124,7 +124,7 @@ class AgentHandler(RequestHandler):
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Task | Update]:
-        """Do as `on_message_send`, and yield the task and its updates until it rests."""
+        """Do what `on_message_send` does, and yield the task, then its updates until it ends or waits."""
         run, answered = await self._taken(params, context)
         async with contextlib.aclosing(self._updates(run, answered)) as updates:
             async for update in until_closing(updates, self._door.closing):
@@ -134,7 +134,7 @@ class AgentHandler(RequestHandler):
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Task | Update]:
-        """Yield a task as it is now, and its updates from there on."""
+        """Yield the task as it is now, then its updates until it ends or waits."""
         run = await self._run(params.id)
         if (await run.state()).over:
             raise UnsupportedOperationError("the task is over: get it instead")
@@ -144,12 +144,12 @@ class AgentHandler(RequestHandler):
 
     @_answering
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
-        """Return a task as the log has it."""
+        """Return the task as recorded in the log."""
         return await self._task(await self._run(params.id), _length(params))
 
     @_answering
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
-        """Return tasks, the newest first, without those that were deleted or archived."""
+        """Return one page of the agent's tasks, newest first. Deleted and archived tasks are left out."""
         size = params.page_size or PAGE
         if not 1 <= size <= PAGE_MAX:
             raise InvalidParamsError(f"page_size is 1 to {PAGE_MAX}")
@@ -182,7 +182,7 @@ class AgentHandler(RequestHandler):
     async def _taken(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> tuple[RunHandle[Any], Collection[str]]:
-        """Do what a message says; return the run that it is about, and the approvals that it has answered."""
+        """Start, answer or message a run as the request asks; return the run and the ids of the approvals answered."""
         message, origin = params.message, _origin(context)
         if params.configuration.HasField("task_push_notification_config"):
             raise PushNotificationNotSupportedError
@@ -225,14 +225,14 @@ class AgentHandler(RequestHandler):
         run = self._door.runtime.get_run(run_id)
         try:
             agent = (await run.state()).agent
-        except ConfigError:  # text that is not an id
+        except ConfigError:  # the text is not a valid id
             raise TaskNotFoundError from None
         if agent != self._agent:
             raise TaskNotFoundError
         return run
 
     async def _read(self, run: RunHandle[Any]) -> tuple[Snapshot, Reading]:
-        """Return what the log has of a run now."""
+        """Read the stored events of a run, and fold them."""
         snapshot, reading = Snapshot(self._door.runtime, run.run_id), await self._reading(run)
         async for event in snapshot.events():
             for _ in reading.feed(event):  # type: ignore[arg-type]
@@ -275,23 +275,23 @@ class AgentHandler(RequestHandler):
             yield update
 
     async def on_create_task_push_notification_config(self, params: Any, context: ServerCallContext) -> Any:
-        """Refuse: who wants to be called follows the log."""
+        """Refuse: foldlog sends no push notifications; a service that needs them can follow the log."""
         _refuse_push()
 
     async def on_get_task_push_notification_config(self, params: Any, context: ServerCallContext) -> Any:
-        """Refuse."""
+        """Refuse: there are no push notifications."""
         _refuse_push()
 
     async def on_list_task_push_notification_configs(self, params: Any, context: ServerCallContext) -> Any:
-        """Refuse."""
+        """Refuse: there are no push notifications."""
         _refuse_push()
 
     async def on_delete_task_push_notification_config(self, params: Any, context: ServerCallContext) -> Any:
-        """Refuse."""
+        """Refuse: there are no push notifications."""
         _refuse_push()
 
     async def on_get_extended_agent_card(self, params: Any, context: ServerCallContext) -> Any:
-        """Refuse: the card says all."""
+        """Refuse: the public card is complete."""
         raise ExtendedAgentCardNotConfiguredError
 
 
@@ -305,7 +305,7 @@ def _origin(context: ServerCallContext) -> Origin:
 
 
 def _length(asked: Any) -> int | None:
-    """Return the wanted number of messages; null for all of them."""
+    """Return the requested number of history messages; None for all of them."""
     if not asked.HasField("history_length"):
         return None
     length: int = asked.history_length

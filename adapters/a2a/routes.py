@@ -1,4 +1,4 @@
-"""The routes of A2A: for each agent its card, which anybody may read, and its endpoint, which speaks JSON-RPC."""
+"""The routes of A2A: each agent's card, which needs no token, and its JSON-RPC endpoint."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MODES = ("text/plain", "application/json")
 
 
 def a2a_routes(door: Door) -> list[Route]:
-    """Return the routes below `/a2a`, and the card of the only agent where one is looked for without a name."""
+    """Return the routes below `/a2a`, and the well-known route, which serves the card of a server's only agent."""
     routes = _Agents(door)
     well_known = "/.well-known/agent-card.json"
     return [
@@ -46,7 +46,7 @@ def a2a_routes(door: Door) -> list[Route]:
 
 
 class _Known(DefaultServerCallContextBuilder):
-    """Puts the caller and its request into the state of a call."""
+    """Puts the caller's origin and its request into the state of a call."""
 
     def build(self, request: Request) -> ServerCallContext:
         context = super().build(request)
@@ -69,14 +69,14 @@ class _Agents:
         )
 
     async def call(self, request: Request) -> Response:
-        """Answer a request in JSON-RPC, once its sender is known and all of it has arrived."""
+        """Answer a JSON-RPC request, after its sender is identified and its body is read."""
         name = self._named(request)
         origin = self._door.origin(request)
         body = await read_body(request, BODY_BYTES_MAX)
         request.scope[ORIGIN] = origin
         try:
             parse_json(body)
-        except Refused as refused:  # in the words of JSON-RPC
+        except Refused as refused:  # answered as a JSON-RPC error
             error = {"code": PARSE_ERROR, "message": refused.detail}
             return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error})
         whole = Request(request.scope, replayed(body, request.receive))

@@ -1,4 +1,4 @@
-"""Runs as tasks: the object of a task, and the updates that its events say."""
+"""Runs as tasks: build a task object from a run, and status updates from its events."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _STATES = {
 
 
 class Reading:
-    """A run as its stream has told it so far: its open approvals, and its updates."""
+    """Folds the stream of a run into its open approvals and the updates to send."""
 
     def __init__(self, run_id: str, context_id: str) -> None:
         self.asked, self.cursor, self.over = Asked(), "", False
@@ -52,7 +52,7 @@ class Reading:
         self._text, self._said = "", 0
 
     def feed(self, event: DetailedEvent) -> Iterator[Update]:
-        """Fold one event of a detailed stream, and yield the update that it says."""
+        """Fold one event of the detailed stream, and yield the update for it, if any."""
         self.asked.feed(event)
         self.cursor, self.over = event.cursor or self.cursor, self.over or event.is_end
         message = self._message(event)
@@ -81,7 +81,7 @@ class Reading:
         return ""
 
     def update(self, state: TaskState, parts: Iterable[Part], at: float = 0.0) -> TaskStatusUpdateEvent:
-        """Return an update of the status."""
+        """Return a status update. `at` is Unix seconds; 0 leaves out the time."""
         return TaskStatusUpdateEvent(
             task_id=self._run, context_id=self._context, status=self._status(state, parts, at)
         )
@@ -104,7 +104,7 @@ class Reading:
         return status
 
     def task(self, state: RunState, *, waits: bool, history: Iterable[Message] = ()) -> Task:
-        """Return the task as the log has it; `waits`: it, or a run below it, is in a pause that another party ends."""
+        """Return the task object. `waits`: the run or one below it is in a pause that only another party can end."""
         listed = artifact_of(state)
         return Task(
             id=self._run,
@@ -115,7 +115,7 @@ class Reading:
         )
 
     def status(self, state: RunState, *, waits: bool) -> TaskStatus:
-        """Return the status of the task, with what is asked, or why it failed."""
+        """Return the status of the task, with its open questions or the reason why it failed or was cancelled."""
         if waits and not state.over:
             if self.asked.open:
                 parts = _questions(self.asked.open.values())
@@ -130,7 +130,7 @@ class Reading:
         return self._status(_STATES[state.status], parts, state.updated_at)
 
     def ended(self, state: RunState, *, waits: bool) -> Iterator[Update]:
-        """Yield the last updates: the output, and the status that ends the stream."""
+        """Yield the last updates: the output, if the run completed, then the status that ends the stream."""
         artifact = artifact_of(state)
         if artifact is not None:
             yield TaskArtifactUpdateEvent(
@@ -142,14 +142,14 @@ class Reading:
 
 
 def artifact_of(state: RunState) -> Artifact | None:
-    """Return the output of a completed run."""
+    """Return the output of a completed run as an artifact; None for any other run."""
     if state.status != "completed":
         return None
     return Artifact(artifact_id="output", name="output", parts=[new_text_part(state.output)])
 
 
 def said_in(run_id: str, context_id: str, messages: Iterable[Any], most: int | None) -> list[Message]:
-    """Return what user and agent said in a run, at most the last ones; 0 for nothing."""
+    """Return the messages of the user and the agent, in order: the last `most` of them, or all if that is None."""
     told = [each for each in messages if each.role in {"user", "assistant"} and each.content]
     numbered = list(enumerate(told))
     kept = numbered if most is None else numbered[len(numbered) - most :] if most else []
@@ -166,7 +166,7 @@ def said_in(run_id: str, context_id: str, messages: Iterable[Any], most: int | N
 
 
 def _questions(asked: Iterable[ApprovalRequested]) -> list[Part]:
-    """Return what is asked, in words and as data: `{"approvals": [{"id", "kind", "message", "schema"}]}`."""
+    """Return a text part for each question, and a data part: `{"approvals": [{"id", "kind", "message", "schema"}]}`."""
     listed = list(asked)
     data = [
         {"id": each.approval_id, "kind": each.kind, "message": text_of(each), "schema": form_of(each)}

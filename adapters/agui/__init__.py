@@ -1,4 +1,4 @@
-"""Agents behind AG-UI 1.0: `POST /agui/AGENT` runs one, and streams what it does as events of the protocol."""
+"""Agents served over AG-UI 1.0: `POST /agui/AGENT` runs an agent, and streams its events in the protocol's form."""
 
 from .routes import agui_routes
 

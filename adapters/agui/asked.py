@@ -1,4 +1,4 @@
-"""A request (`RunAgentInput`), checked. Content that an agent cannot carry is refused, never left out."""
+"""Parse and check a request (`RunAgentInput`). Content that an agent cannot take is refused, never dropped."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A request: `content` starts a run, unless there are answers, with which one goes on."""
+    """A checked request: `content` starts a run, or `answers` continue one that waits."""
 
     thread: str
     run: str
     messages: list[dict[str, Any]]
     content: Content = ""
     before: tuple[dict[str, Any], ...] = ()
-    """Messages before the content, for a thread that the log does not know."""
+    """The messages before `content`, used if the thread has no runs in the log."""
     instructions: str = ""
     properties: Any = None
     answers: tuple[Answer, ...] = ()
 
 
 def read_asked(body: Any) -> Asked:
-    """Return what a body asks for. Raises `Refused` (422)."""
+    """Parse the body of a request. Raises `Refused` (422)."""
     if not isinstance(body, dict):
         raise Refused(422, "the body must be a RunAgentInput")
     if body.get("tools"):
@@ -94,7 +94,7 @@ def _answer(entry: Mapping[str, Any]) -> Answer:
 
 
 def _said(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the texts that were said before, for an agent that does not know them."""
+    """Return the text messages of the user and the assistant, without their ids and without tool calls."""
     return [
         {"role": each["role"], "content": each["content"]}
         for each in messages
@@ -105,7 +105,7 @@ def _said(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _instructions(messages: Sequence[Mapping[str, Any]], context: Sequence[Mapping[str, Any]]) -> str:
-    """Return the system's messages, and what the page tells the agent, as instructions."""
+    """Join system messages, developer messages and the page's context into instructions."""
     said = [each.get("content") for each in messages if each.get("role") in ("system", "developer")]
     told = [f"{each.get('description', '')}: {each.get('value', '')}" for each in context]
     return "\n\n".join(each for each in [*said, *told] if isinstance(each, str) and each)

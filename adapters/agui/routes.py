@@ -1,4 +1,7 @@
-"""The routes of AG-UI. A pause for people ends a request with interrupts; the next one of its thread answers them."""
+"""The routes of AG-UI.
+
+If a run pauses for approvals, the request ends with interrupts, and the thread's next request answers them.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,10 @@ class _Agui:
         self._door = door
 
     async def run(self, request: Request) -> Response:
-        """Start a run, or go on with one that waits; the same request again tells the same run from its beginning."""
+        """Start a run, or answer the interrupts of one; stream its events.
+
+        Repeating a request starts nothing new: it streams the same run from its beginning.
+        """
         origin = self._door.origin(request)
         check_json(request)
         asked = read_asked(parse_json(await read_body(request, BODY_BYTES_MAX)))
@@ -70,7 +76,7 @@ class _Agui:
         return event_stream(self._events(run, asked), _failed, self._door.closing)
 
     async def cancel(self, request: Request) -> Response:
-        """Cancel a run: closing its stream does not, because a connection that is lost looks the same."""
+        """Cancel a run. Closing the stream does not cancel it, because a lost connection looks the same."""
         origin = self._door.origin(request)
         check_json(request)
         body = parse_json(await read_body(request))
@@ -100,7 +106,10 @@ class _Agui:
         return await self._door.start(self._door.agent(name), asked.content, origin, key=key, options=options)
 
     async def _answer(self, name: str, asked: Asked, origin: Origin) -> RunHandle[Any]:
-        """Answer the interrupts of a thread's run; all that are open, or it would go on waiting unnoticed."""
+        """Answer the interrupts of a thread's run.
+
+        The request must answer all open ones: otherwise the run would keep waiting for the rest unnoticed.
+        """
         run = await self._waiting(asked)
         await self._of_agent(run, name)
         told, requests = Telling(run.run_id, []), dict[str, ApprovalRequested]()
@@ -127,7 +136,7 @@ class _Agui:
         return run
 
     async def _waiting(self, asked: Asked) -> RunHandle[Any]:
-        """Return the thread's run that has the interrupts."""
+        """Return the thread's run that raised these interrupts."""
         wanted = {each.interrupt for each in asked.answers}
         waits = {wait.run for each in wanted if (wait := wait_of(each)) is not None}
         for row in await self._door.runtime.list_runs(session=asked.thread):
@@ -139,7 +148,7 @@ class _Agui:
         raise Refused(422, "resume: this thread has no such interrupt")
 
     async def _events(self, run: RunHandle[Any], asked: Asked) -> AsyncGenerator[ServerSentEvent]:
-        """Tell what a client misses: all of a run, or what followed its answers."""
+        """Yield what the client has not seen: the whole run, or everything after its answers."""
         ids = {"threadId": asked.thread, "runId": asked.run}
         about = {"foldlog": {"runId": run.run_id}}
         yield _sent({"type": "RUN_STARTED", **ids, "protocolVersion": PROTOCOL_VERSION, "metadata": about})
@@ -184,7 +193,7 @@ class _Agui:
 
 
 class _Seen:
-    """The part of a run that a client has seen before it goes on: up to its answers, or up to the place of a wait."""
+    """Tracks which events a client that resumes a run has seen: those before its answers, or up to a wait's cursor."""
 
     def __init__(self, answers: Sequence[Answer]) -> None:
         self.all_so_far = bool(answers)
@@ -193,7 +202,7 @@ class _Seen:
         self._up_to = max((wait.cursor for wait in waits), default="")
 
     def ends_with(self, event: DetailedEvent) -> bool:
-        """Return whether this event is the first one that the client has not seen."""
+        """Return true for the first event that the client has not seen, and only for that one."""
         if not self.all_so_far:
             return False
         answered = isinstance(event, ApprovalResolved) and event.approval_id in self._answered

@@ -1,4 +1,7 @@
-"""A run's events as events of AG-UI. The client refuses an end while something is open, so all that is open is kept."""
+"""Translate a run's events into AG-UI events.
+
+A client rejects the end of a run while messages, steps or subagents are open, so the translator tracks all of them.
+"""
 
 from __future__ import annotations
 
@@ -37,20 +40,20 @@ _WAIT = "wait-"
 
 
 class Wait(NamedTuple):
-    """The id of an interrupt that is not an approval: what waits, and the cursor of its last event."""
+    """The content of an interrupt id that is not an approval: the run that waits, and the cursor of its last event."""
 
     run: str
     cursor: str
 
 
 def wait_of(interrupt: str) -> Wait | None:
-    """Return the wait that an interrupt is about; null for an approval."""
+    """Parse the id of an interrupt; None if it is the id of an approval."""
     run, _, cursor = interrupt.removeprefix(_WAIT).rpartition("-")
     return Wait(run, cursor) if interrupt.startswith(_WAIT) and run else None
 
 
 class Telling:
-    """The part of a run and the runs below it that a client was sent. `given` are the messages that the client has."""
+    """Translates the events of a run and the runs below it. `given` are the messages that the client already has."""
 
     def __init__(self, run_id: str, given: list[Message]) -> None:
         self.asked = Asked()
@@ -60,10 +63,11 @@ class Telling:
         self._reasoning: dict[str, str] = {}
         self._steps: dict[str, str] = {}
         self._subagents: dict[str, Sent] = {}
-        """Of each run, while it is open: the id of its text, of its reasoning, its step; and its beginning."""
+        """By run id: the id of its open text message, the id of its open reasoning message, the name of its open step,
+        and the event that began it as a subagent."""
 
     def feed(self, event: DetailedEvent) -> Iterator[Sent]:
-        """Yield what an event says."""
+        """Yield the AG-UI events for one event."""
         self.asked.feed(event)
         self._cursor = event.cursor or self._cursor
         if not isinstance(event, Text):
@@ -110,7 +114,7 @@ class Telling:
                 pass
 
     def suspended(self) -> Iterator[Sent]:
-        """Yield the ends of all that is open, to be begun again by `resumed`."""
+        """Yield events that close everything that is open; `resumed` opens steps and subagents again."""
         for run in [*self._texts]:
             yield from self._end(self._texts, run, "TEXT_MESSAGE_END")
         for run in [*self._reasoning]:
@@ -123,7 +127,7 @@ class Telling:
             yield {"type": "SUBAGENT_FINISHED", "subagentRunId": run, "outcome": outcome}
 
     def resumed(self) -> Iterator[Sent]:
-        """Yield the beginnings of all that was open when the client was last told of the run."""
+        """Yield events that reopen the steps and subagents that were open when the client's last stream ended."""
         yield from self._subagents.values()
         for run, name in self._steps.items():
             yield {"type": "STEP_STARTED", "stepName": name, **self._who(run)}
@@ -131,7 +135,7 @@ class Telling:
         self._reasoning.clear()
 
     def interrupts(self, waits_for: str) -> list[dict[str, Any]]:
-        """Return what the run waits for: its approvals, or something that this protocol does not answer."""
+        """Return the interrupts: the open approvals, or else one that names what the run waits for (`waits_for`)."""
         found = [self._interrupt(each) for each in self.asked.open.values()]
         message = f"The run waits for {waits_for}."
         wait = f"{_WAIT}{self._run}-{self._cursor}"
@@ -162,7 +166,7 @@ class Telling:
             yield {"type": "STEP_FINISHED", "stepName": name}
 
     def _text(self, event: Text) -> Iterator[Sent]:
-        # A counter would give two messages of two requests the same id, and the client would join them.
+        # With a counter, messages of two requests could share an id, and the client would merge them.
         identity = f"{event.run_id}-s{event.step}"
         message = self._message(identity, event.run_id)
         message["content"] = (message.get("content") or "")[: event.offset] + event.text

@@ -1,7 +1,7 @@
-"""Backups in an object store: the directories that `eventlog.backup` writes, object by object, the manifest last.
+"""Backups in an object store: each file that `eventlog.backup` writes is an object, and the manifest is stored last.
 
-A backup is made in a temporary directory and sent from there, and is fetched into one before it is checked or restored.
-So an object store holds what a directory would hold, and a copy of it made with other tools is a backup, too.
+A backup is written to a temporary directory and uploaded from there; it is downloaded to one before it is checked or
+restored. Since the objects are the files of the directory, a copy made with other tools is a valid backup.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ObjectBackups:
     """The backups at a URL: `s3://BUCKET/PREFIX`, `gs://`, `az://`, `file:///DIR`.
 
     Credentials and endpoints come from the environment, as for archives. Raises `ConfigError` for another URL, or
-    without the extra `foldlog[archive]`. All methods raise `ArchiveUnavailable` if the store does not do as asked.
+    without the extra `foldlog[archive]`. All methods raise `ArchiveUnavailable` if a request to the store fails.
     """
 
     def __init__(self, url: str) -> None:
@@ -32,7 +32,7 @@ class ObjectBackups:
         self._store = object_store(self.url, SCHEMES)
 
     async def send(self, directory: Path, manifest: Manifest) -> str:
-        """Store the backup in a directory, and return its URL. What was sent before an error is removed."""
+        """Upload the backup in `directory`, and return its URL. If that fails, the uploaded objects are removed."""
         import obstore
 
         sent: list[str] = []
@@ -48,9 +48,9 @@ class ObjectBackups:
         return f"{self.url}/{directory.name}"
 
     async def fetch_manifests(self, into: Path) -> None:
-        """Write the manifest of each complete backup into a directory of its own below `into`.
+        """Download the manifest of each complete backup into a directory of its own below `into`.
 
-        If the URL is that of one backup, its directory has the last part of the URL as its name.
+        If the URL is that of a single backup, its directory is named after the last part of the URL.
         """
         import obstore
 
@@ -64,9 +64,9 @@ class ObjectBackups:
                 await self._fetch(str(path), into / name)
 
     async def fetch(self, into: Path) -> tuple[Path, Manifest]:
-        """Fetch the backup at the URL, or the newest of several; return its directory below `into`, and its manifest.
+        """Download the backup at the URL, or the newest of several; return its directory below `into` and its manifest.
 
-        Raises `ConfigError` (there is none, or it is of a newer release), `BackupDamaged`.
+        Raises `ConfigError` if there is none or a newer release wrote it, `BackupDamaged`.
         """
         await self.fetch_manifests(into)
         if not await asyncio.to_thread(lambda: any(into.iterdir())):
@@ -74,19 +74,19 @@ class ObjectBackups:
         directory, manifest = open_backup(into)
         for stream in manifest.streams:
             path = stream.file if self._is_one(directory) else f"{directory.name}/{stream.file}"
-            with contextlib.suppress(KeyError):  # named by the check of the files
+            with contextlib.suppress(KeyError):  # the check of the files reports it
                 await self._fetch(path, directory)
         return directory, manifest
 
     def place(self, directory: Path) -> str:
-        """Return the URL of a backup that was fetched into a directory."""
+        """Return the URL from which the backup in `directory` was downloaded."""
         return self.url if self._is_one(directory) else f"{self.url}/{directory.name}"
 
     def _is_one(self, directory: Path) -> bool:
         return directory.name == self.url.rpartition("/")[2]
 
     async def _fetch(self, path: str, directory: Path) -> None:
-        """Write an object into a directory, under the last part of its path. Raises `KeyError` if there is none."""
+        """Download an object into `directory`, under the last part of its path. Raises `KeyError` if it is missing."""
         import obstore
 
         with self._guarded(f"cannot be read ({path})"):

@@ -1,7 +1,7 @@
 """An archive in an object store, by obstore: S3, GCS, Azure, a directory, or the memory of this process.
 
-A copy is one object, `ROOT-DIGEST.jsonl.gz`: the lines of `foldlog events export --artifacts`, compressed. It is
-created and never overwritten, so two writers store the same or one of them finds the other's.
+A copy is one object, `ROOT-DIGEST.jsonl.gz`: the lines of `foldlog events export --artifacts`, compressed. An object is
+never overwritten: of two concurrent writers, the second finds the copy of the first, which has the same content.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ObjectArchive:
         self._store = object_store(self.url, SCHEMES)
 
     async def check(self) -> None:
-        """Raise `ArchiveUnavailable` if nothing can be written there."""
+        """Write and delete a probe object. Raises `ArchiveUnavailable` if that fails."""
         import obstore
 
         with self._guarded("cannot be written"):
@@ -52,9 +52,10 @@ class ObjectArchive:
             await obstore.delete_async(self._store, _PROBE)
 
     async def keep(self, log: Log, root: Subject, digest: str) -> str:
-        """Store the copy of a family, unless it is there; read it back, compare it, and return its URL.
+        """Store a copy of the family of `root` unless the archive has one; read it back, check it, and return its URL.
 
-        Raises `ArchiveUnavailable`, `LogCorrupted`, and `LogUnavailable` if the family has changed meanwhile.
+        `digest` is that of the family, as in its tombstone. Raises `ArchiveUnavailable`, `LogCorrupted`, and
+        `LogUnavailable` if the family has changed since the digest was computed.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError
@@ -74,7 +75,7 @@ class ObjectArchive:
         return url
 
     async def read(self, url: str) -> Archive:
-        """Return the copy at this URL, checked. Raises `KeyError` if there is none, `ArchiveUnavailable`."""
+        """Read and check the copy at this URL. Raises `KeyError` if there is none, `ArchiveUnavailable`."""
         import obstore
 
         name = self._name(url)
@@ -137,7 +138,7 @@ class ObjectArchive:
 
 
 def family_digest(archive: Archive) -> str:
-    """Return the digest of the only family in an archive, as its tombstone has it."""
+    """Return the digest of an archive's only family: the SHA-256 (hex) that its tombstone records."""
     last = {stored.subject.id: digest_of_bytes(stored.data) for stored in archive.stored}
     lines = (f"{run} {last[run]}\n" for run in sorted(last))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -146,8 +147,8 @@ def family_digest(archive: Archive) -> str:
 def object_store(url: str, schemes: Sequence[str]) -> ObjectStore:
     """Return the object store at a URL.
 
-    Raises `ConfigError` for one with none of these schemes, or without the extra `foldlog[archive]`, and
-    `ArchiveUnavailable` for one that cannot be used.
+    Raises `ConfigError` for a URL with another scheme or without the extra `foldlog[archive]`, and
+    `ArchiveUnavailable` for a store that cannot be used.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in schemes or not rest:

@@ -36,13 +36,13 @@ async def mcp_routes(door: Door) -> AsyncIterator[list[Route]]:
 
 
 class _Known:
-    """The application for callers that are known. A session belongs to the caller that began it."""
+    """The application, restricted to identified callers. A session belongs to the caller that opened it."""
 
     def __init__(self, door: Door, manager: StreamableHTTPSessionManager) -> None:
         self._door, self._manager = door, manager
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, once its sender is known and all of it has arrived."""
+        """Answer one request, after its sender is identified and its body is read."""
         request = Request(scope, receive)
         try:
             origin = self._door.origin(request)
@@ -58,7 +58,7 @@ class _Known:
 
 
 def _told(scope: Scope, receive: Receive, send: Send) -> Send:
-    """Return a `send` that puts a problem document into a refusal without a body, which the SDK's 405 is."""
+    """Return a `send` that replaces an error response without a body, such as the SDK's 405, by a problem document."""
     replaced = False
 
     async def sent(message: Message) -> None:

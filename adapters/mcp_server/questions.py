@@ -16,7 +16,7 @@ def question_of(asked: ApprovalRequested) -> ElicitRequest:
 
 
 def answer_of(asked: ApprovalRequested, result: object) -> Answered | None:
-    """Return the answer to an approval; null if nobody decided: the question was dismissed, or the form is empty."""
+    """Return the answer to an approval; None if the question was dismissed or the form is empty."""
     if not isinstance(result, ElicitResult) or result.action == "cancel":
         return None
     if result.action == "decline":

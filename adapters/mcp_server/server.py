@@ -1,9 +1,9 @@
-"""The MCP server: each agent is a tool. Its calls are runs, which go on without it.
+"""The MCP server: each agent is a tool, and each call of it a run, which goes on if the server is gone.
 
-A call with an `input` owns its run: the client that cancels it cancels the run. A call with a `run` waits for one that
-is there, and leaves it alone. In protocol version 2026-07-28 an open approval ends the call with its question, and the
-answer comes with the call repeated: `request_state` is the id of the run, which needs no seal, because a client that
-may call may answer any run. In earlier versions the client is asked within the call.
+A call with `input` owns its run: a client that cancels the call cancels the run. A call with `run` only waits for an
+existing run. In protocol version 2026-07-28 an open approval ends the call with a question, and the client repeats the
+call with the answer: `request_state` is the id of the run, which needs no signature, because a client that may call an
+agent may answer for any of its runs. In earlier versions the client is asked within the call.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from .questions import answer_of, question_of
 logger = logging.getLogger("foldlog.mcp_server")
 
 ASKS_BY_RESULT = "2026-07-28"
-"""The protocol version since which questions end a call."""
+"""The first protocol version in which a question ends the call."""
 CANCEL_S = 0.5
-"""The time in which the word that a call was cancelled follows its cancellation."""
+"""Seconds to wait for a client's cancellation notice, which may arrive after the call itself is cancelled."""
 TEXT_MAX = 1 << 20
 _INPUT = {
     "type": "object",
@@ -64,12 +64,12 @@ Result = types.CallToolResult | types.InputRequiredResult
 
 
 def agent_server(door: Door, origin_of: Callable[[Call], Origin]) -> Server[Any]:
-    """Return a server of the door's agents; `origin_of` tells who makes a call, and raises `Refused`."""
+    """Return a server of the door's agents. `origin_of` identifies the caller, and raises `Refused`."""
     return _AgentServer(door, origin_of).server
 
 
 class _Problem(Exception):
-    """A call that cannot be made like this; the model reads why."""
+    """A call with invalid arguments or state; the message is for the calling model."""
 
 
 class _AgentServer:
@@ -148,7 +148,7 @@ class _AgentServer:
         return run
 
     async def _answer(self, run: RunHandle[Any], answers: Mapping[str, Any], origin: Origin) -> list[str]:
-        """Answer what the client was asked in the result before this call; return what was answered."""
+        """Store the client's answers to the questions of its previous call; return the ids of answered approvals."""
         asked = Asked()
         if answers:
             async with contextlib.aclosing(run.until_waiting(detailed=True)) as events:
@@ -163,14 +163,14 @@ class _AgentServer:
     async def _resolve(
         self, run: RunHandle[Any], asked: Asked, approval_id: str, result: object, origin: Origin
     ) -> bool:
-        """Store an answer; returns false if there is none. One that does not fit is a problem."""
+        """Store an answer; return false if the client gave none. Raises `_Problem` for one that is refused."""
         answered = answer_of(asked.open[approval_id], result)
         if answered is None:
             return False
         try:
             await self._door.answer(run, approval_id, origin=origin, **answered._asdict())
         except RunFinished:
-            pass  # the run ended without it
+            pass  # the run ended without the answer
         except ApprovalError as error:
             raise _Problem(f"{error}; call again with run {run.run_id!r} to be asked again") from None
         return True
@@ -178,7 +178,7 @@ class _AgentServer:
     async def _waited(
         self, call: Call, run: RunHandle[Any], origin: Origin, answered: Collection[str]
     ) -> Result:
-        """Return the result of a run once it is over, or its questions."""
+        """Wait until the run ends or asks; return its result or its questions."""
         asked, told = Asked(), _Told(call)
         while True:
             over, status = False, ""
@@ -208,7 +208,7 @@ class _AgentServer:
     async def _ask(
         self, call: Call, run: RunHandle[Any], asked: Asked, after: str | None, origin: Origin
     ) -> bool:
-        """Ask within the call, one after the other; returns false if a question was dismissed."""
+        """Ask the questions within the call, one after the other; return false if the client dismissed one."""
         for approval_id, request in list(asked.open.items()):
             params = question_of(request).params
             assert isinstance(params, types.ElicitRequestFormParams)  # noqa: S101 - as it was made
@@ -229,9 +229,9 @@ class _AgentServer:
         return True
 
     async def _cancel(self, call: Call, run: RunHandle[Any], origin: Origin, heard: asyncio.Event) -> None:
-        """Cancel the run if its client said so, and not if a connection to it was lost.
+        """Cancel the run if the client cancelled the call, but not if its connection was lost.
 
-        Over HTTP, the version of 2026 has no other word for it than to close the stream.
+        Over HTTP, a client of the 2026 version can cancel only by closing the stream, so there the two look the same.
         """
         by_closing = call.request is not None and is_version_at_least(call.protocol_version, ASKS_BY_RESULT)
         if not by_closing:
@@ -250,14 +250,14 @@ class _AgentServer:
 
 
 class _Told:
-    """The progress of a run that its client has been sent, up to a cursor."""
+    """Reports a run's progress to the client; `cursor` is that of the last event reported."""
 
     def __init__(self, call: Call) -> None:
         self.cursor: str | None = None
         self._call, self._count = call, 0
 
     async def feed(self, event: DetailedEvent) -> None:
-        """Report one event. The number only grows; what it is about is in the message."""
+        """Report one event. The progress number only counts reports; the message says what happened."""
         self.cursor = event.cursor or self.cursor
         message = ""
         match event:
@@ -277,7 +277,7 @@ class _Told:
 
 
 async def _resolved(run: RunHandle[Any], approval_id: str, after: str | None) -> None:
-    """Wait until an approval is answered, by anybody, or the run is over."""
+    """Wait until any party has answered the approval, or the run ends."""
     async with contextlib.aclosing(run.stream(detailed=True, after=after)) as events:
         async for event in events:
             if isinstance(event, ApprovalResolved) and event.approval_id == approval_id:
@@ -285,7 +285,7 @@ async def _resolved(run: RunHandle[Any], approval_id: str, after: str | None) ->
 
 
 def _session_of(call: Call) -> str:
-    """Return the id of the session that a message belongs to; over stdio there is one only."""
+    """Return the id of a message's session; empty over stdio, which has only one."""
     return "" if call.request is None else str(call.request.headers.get("mcp-session-id", ""))
 
 
@@ -313,7 +313,7 @@ def _told(text: str, run_id: str, status: str) -> types.CallToolResult:
 
 
 def _waits(run_id: str, asked: Asked) -> str:
-    """Return what a model reads of approvals that it cannot give: a person answers them elsewhere."""
+    """Return a text for the model about approvals that only a person can give, elsewhere."""
     lines = [f"- {text_of(each)}: foldlog approvals approve {key}" for key, each in asked.open.items()]
     return "\n".join(
         [

@@ -10,7 +10,7 @@ from .server import agent_server
 
 
 async def serve_stdio(runtime: Runtime, *, executor: str, actor: str) -> None:
-    """Serve the agents of a runtime until standard input ends; its caller is `actor`."""
+    """Serve the agents of a runtime until standard input ends. Events name the client as `actor`."""
     async with runtime.agents.followed() as stored:
         door = Door(runtime, _nobody, via="mcp", executor=executor, stored=stored)
         server = agent_server(door, lambda _: Origin(actor))

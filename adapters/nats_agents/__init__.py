@@ -1,4 +1,4 @@
-"""Agents over NATS, by the Synadia Agent Protocol 0.3: found by `$SRV.INFO.agents`, prompted by a request."""
+"""Agents served over NATS (Synadia Agent Protocol 0.3): discovered by `$SRV.INFO.agents`, prompted by a request."""
 
 from .service import nats_agents
 

@@ -1,4 +1,4 @@
-"""One prompt: an acknowledgement, the text of the run, queries for its approvals, and the empty message at the end."""
+"""Answer one prompt: send an acknowledgement, the text of the run, queries for its approvals, and an empty message."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from .envelope import BadPrompt, Prompt, read_prompt, read_reply
 logger = logging.getLogger("foldlog.nats_agents")
 
 ACTOR = "nats"
-"""The actor of what comes over NATS, where the server says who may publish on an agent's subject."""
+"""The actor of every prompt: NATS names no sender, and the server decides who may publish to an agent's subject."""
 KEEPALIVE_S = 20.0
-"""Seconds between the signs that a long run is still under way; callers give up after 60 without one."""
+"""Seconds between keepalives; callers give up after 60 s without a message."""
 REPLY_S = 3600.0
-"""The time that a caller has to answer a query. The approval itself stays open."""
+"""How long a caller may take to answer a query. The approval itself stays open."""
 
 
 class Conversation:
@@ -46,7 +46,7 @@ class Conversation:
         self._text, self._said = "", False
 
     async def hold(self, data: bytes, key: str) -> None:
-        """Tell all of it. Errors are told in the protocol's form; the last message is empty."""
+        """Answer the prompt to its end. Errors are sent in the protocol's form; the last message is empty."""
         keeping: asyncio.Future[None] | None = None
         try:
             prompt = read_prompt(data)
@@ -109,7 +109,7 @@ class Conversation:
         return await self._door.start(agent, prompt.content, self._origin, key=key, options=options)
 
     async def _feed(self, event: DetailedEvent, run_id: str) -> None:
-        """Say the text of a step once it holds: what was said cannot be taken back."""
+        """Send the text of a step after the step is final: a message cannot be taken back."""
         self._asked.feed(event)
         if event.run_id != run_id:
             return
@@ -122,7 +122,10 @@ class Conversation:
             self._text, self._said = "", True
 
     async def _query(self, run: RunHandle[Any], asked: ApprovalRequested, cursor: str | None) -> None:
-        """Ask the caller, until its answer can be understood, or another party answers."""
+        """Send the question to the caller, and store its answer, unless another party answers first.
+
+        Raises `BadPrompt` for a reply that is not understood, or none within `REPLY_S`.
+        """
         inbox = self._connection.new_inbox()
         replies = await self._connection.subscribe(inbox)
         try:

@@ -1,4 +1,4 @@
-"""The forms of a prompt: plain text, or a JSON envelope with attachments."""
+"""Parse prompts and replies: plain text, or a JSON envelope with attachments."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ATTACHMENTS_MAX = 100
 
 
 class BadPrompt(Exception):
-    """A prompt that cannot be taken; answered with the code 400."""
+    """A prompt that cannot be accepted; answered with code 400."""
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt: content for a new run, or the `run` to be told again; `conversation` is its session."""
+    """A prompt: content for a new run, or the id of a `run` to follow again. `conversation` is the run's session."""
 
     content: Content
     conversation: str = ""
@@ -27,7 +27,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_prompt(data: bytes) -> Prompt:
-    """Return a prompt. Fields that are not known are let through, as the protocol wants. Raises `BadPrompt`."""
+    """Parse a prompt. Unknown fields are ignored, as the protocol requires. Raises `BadPrompt`."""
     if not data.lstrip(b"\t\n\r ").startswith(b"{"):
         text = _utf8(data)
         if not text:
@@ -51,7 +51,7 @@ def read_prompt(data: bytes) -> Prompt:
 
 
 def read_reply(data: bytes) -> tuple[str, dict[str, Any]]:
-    """Return the words of a reply to a query, or its JSON object; one of the two is empty. Raises `BadPrompt`."""
+    """Return a reply's text and its JSON object, one of which is empty. Raises `BadPrompt`."""
     if not data.lstrip(b"\t\n\r ").startswith(b"{"):
         return _utf8(data), {}
     try:

@@ -1,4 +1,4 @@
-"""The micro services of the agents: their endpoints, their heartbeat, and the prompts under way."""
+"""Run each agent as a NATS micro service: its endpoints, its heartbeat, and the prompts in progress."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ HARNESS = "foldlog"
 HEARTBEAT_S = 30.0
 CONNECT_S = 10.0
 PROMPTS_MAX = 1000
-"""The most prompts that are told at once; runs that are no longer told go on."""
+"""The limit of prompts answered at once. A run goes on even if its prompt is no longer answered."""
 
 
 @contextlib.asynccontextmanager
 async def nats_agents(door: Door) -> AsyncIterator[None]:
-    """Serve the agents of a door on the NATS server of its log while open. Raises `ConfigError` for another log."""
+    """Serve the door's agents on the NATS server of its log while the context is open.
+
+    Raises `ConfigError` if the log is not on a NATS server, `LogUnavailable` if the server takes no connection.
+    """
     servers = getattr(door.runtime.log, "servers", None)
     if servers is None:
         raise ConfigError("the protocol nats needs a log on a NATS server: give --server or NATS_URL")
@@ -49,7 +52,7 @@ async def nats_agents(door: Door) -> AsyncIterator[None]:
                 error_cb=_note,
             )
             await _keep_up(door, connection, served)
-            await connection.flush()  # a request that any connection sends from now on finds the agents
+            await connection.flush()  # from now on, a request on any connection finds the agents
     except TimeoutError:
         await connection.close()
         raise LogUnavailable("the NATS server did not take the connection of the protocol nats") from None
@@ -65,7 +68,7 @@ async def nats_agents(door: Door) -> AsyncIterator[None]:
 
 
 async def _follow(door: Door, connection: Client, served: dict[str, _Served]) -> None:
-    """Serve stored agents as they are saved, and no longer those that are removed."""
+    """Start and stop services as stored agents are saved and removed."""
     while True:
         changed = asyncio.ensure_future(door.stored.changed())
         await _keep_up(door, connection, served)
@@ -87,7 +90,7 @@ async def _note(error: Exception) -> None:
 
 
 class _Served:
-    """One agent as a service named `agents`, with its prompts."""
+    """One agent as a service named `agents`, with its prompts in progress."""
 
     def __init__(self, door: Door, agent: str, connection: Client) -> None:
         self._door, self._agent, self._connection = door, agent, connection
@@ -119,14 +122,14 @@ class _Served:
         self._keep(self._beat())
 
     async def stop(self) -> None:
-        """Take no more prompts; runs go on."""
+        """Take no more prompts, and stop answering those in progress. Their runs go on."""
         await self._service.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _prompt(self, request: Request) -> None:
-        """Tell a prompt in a task of its own: the service hands on one request after the other."""
+        """Answer a prompt in a task of its own: the service handles requests one after the other."""
         message = request._msg  # noqa: SLF001 - has the reply subject, which a stream of answers needs
         if not message.reply:
             return

@@ -1,1 +1,1 @@
-"""The common parts of the protocols in front of agents: callers, and how runs are started and answered."""
+"""Shared by the protocols that expose agents: identifying callers, starting runs, answering approvals, streaming."""

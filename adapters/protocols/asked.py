@@ -1,4 +1,4 @@
-"""The approvals of a run and of the runs below it that are open, as far as its stream has told."""
+"""Track the open approvals of a run and of the runs below it, from the events of its stream."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Asked:
         self.open: dict[str, ApprovalRequested] = {}
 
     def feed(self, event: Event) -> None:
-        """Take one event."""
+        """Fold one event."""
         match event:
             case ApprovalRequested():
                 self.open[event.approval_id] = event
             case ApprovalResolved():
                 self.open.pop(event.approval_id, None)
-            case ChildFinished():  # which revokes what it still asked
+            case ChildFinished():  # the end of a run revokes its open approvals
                 self.open = {key: each for key, each in self.open.items() if each.run_id != event.child_run}
             case _:
                 pass

@@ -1,4 +1,4 @@
-"""Work for a client that waits: it ends when the client is gone. The run goes on."""
+"""Work on behalf of a client that waits: the work stops when the client disconnects, and the run goes on."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of the work. Raises `ClientDisconnect` if the client leaves before, and what the work raises.
+    """Return the result of `work`, which is cancelled if the client disconnects first.
 
-    The body of the request must have been read.
+    The body of the request must have been read. Raises `ClientDisconnect`, and whatever `work` raises.
     """
     working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
     try:

@@ -1,4 +1,4 @@
-"""The door of a protocol: the agents of a registry, for callers with tokens, by one executor."""
+"""The entrance of a protocol: identified callers start and steer runs of a registry's agents, on one executor."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Origin(NamedTuple):
 
 
 class Door:
-    """The agents of this process, as a protocol may use them. `via` is the name of the protocol in events."""
+    """What a protocol may do with the agents of this process. Events name the protocol as `via`."""
 
     def __init__(
         self,
@@ -51,18 +51,20 @@ class Door:
         closing: asyncio.Event | None = None,
         stored: LiveAgents | None = None,
     ) -> None:
-        """`identified` returns the name of a request's sender, who has a role. It raises `Refused` (401, 403).
+        """`identified` returns the name of a request's sender, and raises `Refused` (401, 403) if it lacks the role.
 
-        `stored` are the stored agents that callers may start, too.
+        `stored` are stored agents that callers may start in addition to those of the registry. Raises `ConfigError` if
+        the executor is not installed.
         """
         self.stored = stored or LiveAgents()
         self.runtime, self.via, self._identified, self._executor = runtime, via, identified, executor
         self.closing = closing or asyncio.Event()
-        """Set when the server takes no new requests: streams end, and a caller that is cut off did not leave."""
-        executor_factory(executor)  # raises ConfigError for one that does not exist
+        """Set when the server stops taking requests: streams end, and a lost connection no longer means that the caller
+        left."""
+        executor_factory(executor)  # raises ConfigError if it is not installed
 
     def origin(self, request: Request, role: Role = "operator") -> Origin:
-        """Return who sends a request. Raises `Refused` (401, 403)."""
+        """Identify the sender of a request. Raises `Refused` (401, 403)."""
         return Origin.of(self._identified(request, role), request)
 
     @property
@@ -71,7 +73,7 @@ class Door:
         return {**self.stored.agents, **self.runtime.registry.agents}
 
     def agent(self, name: str) -> Runnable[Any]:
-        """Return an agent. Raises `NotRegistered`, which tells a caller no names but its own."""
+        """Return an agent. Raises `NotRegistered`, whose message repeats only the name that the caller sent."""
         found = self.agents.get(name)
         if found is None:
             raise NotRegistered(f"there is no agent {name!r:.80}")
@@ -80,7 +82,7 @@ class Door:
     async def start(
         self, agent: Runnable[Any], content: Content, origin: Origin, *, key: str = "", options: RunOptions
     ) -> RunHandle[Any]:
-        """Start a run for a caller; a `key` names the submission among those of this caller. Raises as `start` does."""
+        """Start a run for a caller; the same caller and `key` find the same run. Raises what `start` raises."""
         trigger = Trigger(
             kind="api",
             name=self.via,
@@ -94,13 +96,16 @@ class Door:
         return await self.runtime.start(agent, content, **given)
 
     def key_of(self, origin: Origin, key: str) -> str:
-        """Return the idempotency key of a run: the same text of two callers names two runs. Raises `ConfigError`."""
+        """Return the idempotency key of a run, which includes the caller: equal keys of two callers never collide.
+
+        Raises `ConfigError` for a key that is too long or not printable.
+        """
         if len(key) > KEY_MAX or not key.isprintable():
             raise ConfigError(f"an idempotency key has at most {KEY_MAX} printable characters")
         return f"{self.via}:{origin.actor}:{key}"
 
     def session_of(self, origin: Origin, key: str) -> str:
-        """Return a session for a run that begins a conversation: the same for the same key, else a new one."""
+        """Return the id of a new conversation's session: derived from the key, or random without one."""
         if not key:
             return self.runtime.log.clock.new_id()
         return f"{self.via}-{hashlib.sha256(self.key_of(origin, key).encode()).hexdigest()[:32]}"
@@ -121,11 +126,11 @@ class Door:
         await run.resolve(approval_id, decision, note, arguments, outcome, result, by=self.by(origin))
 
     def by(self, origin: Origin) -> Actor:
-        """Return who acts, through which door, as events tell it."""
+        """Return the actor of a caller's commands, as events record it."""
         return Actor(by=origin.actor, via=self.via, request_id=origin.request_id)
 
     async def drive(self, run: RunHandle[Any]) -> None:
-        """Get a run driven on that was driven in this process or in one that is gone; a worker's needs no word."""
+        """Resume driving a run here, if its executor runs in a process; workers find their runs without being told."""
         state = await run.state()
         if state.over or state.submitted is None or state.submitted.executor != self._executor:
             return

@@ -1,4 +1,4 @@
-"""Approvals as questions with a form, for protocols that ask people: what is asked, and what a filled-in form says."""
+"""Approvals as questions with a form, for protocols that ask people: build the form, and interpret the answer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WORDS: Mapping[str, bool] = {
 
 
 class Answered(NamedTuple):
-    """The answer of a person, as the arguments of `RunHandle.resolve`."""
+    """An answer, as the arguments of `RunHandle.resolve`."""
 
     decision: Decision
     note: str = ""
@@ -48,14 +48,14 @@ class Answered(NamedTuple):
 
 
 def form_of(asked: ApprovalRequested) -> dict[str, Any]:
-    """Return the JSON Schema of the answer: that of a tool's question, else of an approval, or of a call in doubt."""
+    """Return the JSON Schema of the answer: the tool's own for a question, else a fixed one for the approval's kind."""
     if _has_form(asked):
         return dict(asked.arguments["schema"])
     return dict(_IN_DOUBT if asked.kind == "unverifiable" else _APPROVE)
 
 
 def text_of(asked: ApprovalRequested) -> str:
-    """Return what is asked, in words."""
+    """Return the question as text, of at most `MESSAGE_MAX` characters."""
     if asked.kind == QUESTION:
         return str(asked.arguments.get("message", ""))[:MESSAGE_MAX]
     call = f"{asked.tool_name} {msgspec.json.encode(asked.arguments).decode()}".strip()
@@ -67,7 +67,7 @@ def text_of(asked: ApprovalRequested) -> str:
 
 
 def answer_by(asked: ApprovalRequested, content: Mapping[str, Any]) -> Answered | None:
-    """Return what a filled-in form says; null if it says nothing. The log checks a question's form."""
+    """Interpret a filled-in form; None if it decides nothing. The log validates the form of a tool's question."""
     if _has_form(asked):
         return Answered("approved", arguments=content)
     note = content.get("note")
@@ -84,7 +84,7 @@ def answer_by(asked: ApprovalRequested, content: Mapping[str, Any]) -> Answered 
 
 
 def word_of(text: str) -> bool | None:
-    """Return what a text says, if it says yes or no; else null."""
+    """Return true or false for a text that means yes or no, such as "ok" or "deny"; None for any other text."""
     return _WORDS.get(text.strip().lower().rstrip(".!"))
 
 

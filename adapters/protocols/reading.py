@@ -1,4 +1,4 @@
-"""Read the events of a run that the log has now, as its stream shows them, without waiting for more."""
+"""Read a run's stored events as its stream would show them, without waiting for more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...runtime.journal.outages import STALE_READ_S
 from ...runtime.stream import FamilyView
 
 READS_MAX = 50
-"""The number of reads of a replica that lags; an approval that was revoked is never seen answered."""
+"""How often a lagging replica is read. There must be a limit: a revoked approval is never seen answered."""
 
 
 class Snapshot:
@@ -24,11 +24,11 @@ class Snapshot:
 
     def __init__(self, runtime: Runtime, run_id: str) -> None:
         self.waits = False
-        """Once read: true if the run, or one below it, is in a pause that only another party ends."""
+        """Set by `events`: true if the run or one below it is in a pause that only another party can end."""
         self._runtime, self._run_id = runtime, run_id
 
     async def events(self) -> AsyncGenerator[Event]:
-        """Yield all of them. Raises `RunNotFound`, `LogCorrupted`."""
+        """Yield all stored events, in the order of the log. Raises `RunNotFound`, `LogCorrupted`."""
         place, subject = await self._runtime.place(self._run_id)
         view = FamilyView(subject)
         async for stored in place.log.events.read(Family(subject.shard, subject.root)):
@@ -41,9 +41,10 @@ class Snapshot:
 async def going_on(
     run: RunHandle[Any], answered: Collection[str] = (), after: str | None = None
 ) -> AsyncGenerator[DetailedEvent]:
-    """Yield the detailed events of a run up to its end, or to a pause that is open once these approvals are answered.
+    """Yield the detailed events of a run after the cursor `after`, until it ends or waits for another party.
 
-    A replica that lags shows the pause that was just answered: it is read again, from where it was left.
+    `answered` are approvals that were just answered. A replica that lags may still show the pause for them, so the
+    stream is read again, from the last cursor, until their answers have been seen.
     """
     missing, over = set(answered), False
     for _ in range(READS_MAX):

@@ -1,4 +1,4 @@
-"""Server-sent events: a stream whose errors are told in it, and that stops reading the log when its client is gone."""
+"""Server-sent events: a stream that reports its errors as events, and stops reading the log when its client leaves."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..http.answers import answer_to
 PING_S = 15
 """Seconds between the comments that keep a silent stream alive."""
 SEND_TIMEOUT_S = 60.0
-"""The time that a client has to take what was sent."""
+"""How long a client may take to accept what was sent."""
 T = TypeVar("T")
 _LINE_END = "\n"
-"""The standard allows others; the client of AG-UI looks for this one."""
+"""The standard allows others, but the client of AG-UI recognizes only this one."""
 
 
 def server_event(content: Any, event: str | None = None) -> ServerSentEvent:
-    """Return an event whose data is this content as JSON."""
+    """Return an event whose data is `content` as JSON."""
     return ServerSentEvent(data=msgspec.json.encode(content).decode(), event=event, sep=_LINE_END)
 
 
@@ -32,9 +32,9 @@ def event_stream(
     on_error: Callable[[Response], ServerSentEvent],
     closing: asyncio.Event,
 ) -> EventSourceResponse:
-    """Return an answer of these events. One that fails ends with `on_error` of the problem document.
+    """Return a response that streams the events. If they fail, the last event is `on_error(problem document)`.
 
-    It also ends once the server is `closing`, and its client goes on elsewhere.
+    The stream also ends when the server is `closing`, so that its client continues on another server.
     """
     return EventSourceResponse(
         _told(until_closing(events, closing), on_error),
@@ -57,7 +57,7 @@ async def _told(
 
 
 async def until_closing(events: AsyncGenerator[T], closing: asyncio.Event) -> AsyncGenerator[T]:
-    """Yield the events, but only until the server is closing."""
+    """Yield the events until `closing` is set."""
     ending = asyncio.ensure_future(closing.wait())
     try:
         while True:

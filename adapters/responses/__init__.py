@@ -1,4 +1,4 @@
-"""Agents behind the OpenAI Responses API: an agent is a model, a run is a response, an approval an MCP approval."""
+"""Agents served over the OpenAI Responses API: an agent is a model, a run a response, an approval an MCP approval."""
 
 from .routes import responses_routes
 

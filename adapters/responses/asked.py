@@ -1,4 +1,4 @@
-"""The parameters of a request, checked. What an agent cannot carry is refused by name, never left out."""
+"""Parse and check a request. A parameter that an agent does not support is refused by name, never ignored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CARRIED = frozenset(
     }
 )
 HINTS = frozenset({"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "stream_options"})
-"""Parameters that change no answer: they are let through, and mean nothing here."""
+"""Parameters that do not change the answer: accepted and ignored."""
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "include": ([],),
     "parallel_tool_calls": (True,),
@@ -45,7 +45,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "top_logprobs": (0,),
     "truncation": ("disabled",),
 }
-"""Parameters that an agent does not carry, with the values that ask for nothing."""
+"""Parameters that an agent does not support, each with the values that request nothing and are accepted."""
 ITEMS_MAX = 1000
 PREVIOUS = "previous_response_id"
 _SYSTEM = ("system", "developer")
@@ -60,7 +60,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A request. It either has a `content` to start a run with, or `decisions` for the run `previous`."""
+    """A checked request: either `content` that starts a run, or `decisions` for the run `previous`."""
 
     model: str
     content: Content = ""
@@ -77,7 +77,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_asked(body: Any) -> Asked:
-    """Return what the body of a request asks for. Raises `BadRequest`."""
+    """Parse the body of a request. Raises `BadRequest`."""
     if not isinstance(body, dict):
         raise BadRequest("the body must be a JSON object")
     given = {name: value for name, value in body.items() if value is not None}
@@ -158,7 +158,7 @@ def _metadata(given: Any) -> dict[str, str]:
 
 
 def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the model for this run; the runtime checks their values."""
+    """Return the model settings of the request under foldlog's names; the runtime checks their values."""
     found = {name: given[name] for name in ("temperature", "top_p") if name in given}
     if "max_output_tokens" in given:
         found["max_tokens"] = given["max_output_tokens"]
@@ -176,7 +176,7 @@ def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Input:
-    """The items of an input: the last message is what the run is asked, others come before it."""
+    """Reads the items of an input: the last message becomes the run's input, the others its history."""
 
     def __init__(self) -> None:
         self.content: Content = ""
@@ -215,7 +215,7 @@ class _Input:
             case "mcp_approval_response":
                 self.decisions.append(_decision(item, where))
             case "mcp_approval_request":
-                pass  # a client that sends back what it got; the answer names it
+                pass  # clients send the request back along with the answer, which names it
             case "mcp_call":
                 self.messages += _call(item, where)
             case kind:
@@ -246,7 +246,7 @@ def _decision(item: Mapping[str, Any], where: str) -> Decision:
 
 
 def _call(item: Mapping[str, Any], where: str) -> Iterable[dict[str, Any]]:
-    """Return a call of an earlier response as messages."""
+    """Return a call of an earlier response as two messages: the assistant's call and the tool's result."""
     names = ("id", "name", "arguments")
     if not all(isinstance(item.get(name), str) for name in names):
         raise BadRequest(f"{where} needs the texts id, name and arguments", where)
@@ -295,7 +295,7 @@ def _name(part: Mapping[str, Any]) -> str:
 
 
 def _file(given: str, name: str, detail: str, where: str) -> File:
-    """Return the file of a data URL, of plain base64, or at an address."""
+    """Return the file for an http URL, a data URL or plain base64. Raises `BadRequest`, `ConfigError`."""
     if given.startswith(("http://", "https://")):
         return File.from_url(given, name=name, detail=detail)
     head, comma, data = given.rpartition(",")

@@ -15,7 +15,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class BadRequest(Exception):
-    """A request that asks for what cannot be given; `param` is the parameter at fault."""
+    """A request that cannot be served (400); `param` names the parameter at fault, `code` the API's error code."""
 
     def __init__(self, message: str, param: str | None = None, code: str = "invalid_value") -> None:
         super().__init__(message)
@@ -23,7 +23,7 @@ class BadRequest(Exception):
 
 
 def answered(endpoint: Endpoint) -> Endpoint:
-    """Return the endpoint with an answer for each of its errors."""
+    """Wrap an endpoint so that every exception becomes an error response."""
 
     async def guarded(request: Request) -> Response:
         try:
@@ -35,7 +35,7 @@ def answered(endpoint: Endpoint) -> Endpoint:
 
 
 def error_answer(error: Exception) -> Response:
-    """Return the answer to a request that ended with this error."""
+    """Return the error response for an exception."""
     if isinstance(error, BadRequest):
         return _answer(400, str(error), error.code, error.param)
     problem = answer_to(error)

@@ -1,4 +1,4 @@
-"""The response object of a run, as the log has it now."""
+"""Build the response object of a run from the log."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ _STATUS = {
     "cancelled": "cancelled",
 }
 _CUT = {"length": "max_output_tokens", "budget_limit": "budget_limit"}
-"""Reasons of an end without an answer that is complete."""
+"""Reasons for which a run completes with an incomplete answer, by the API's names."""
 APPROVAL, WAITING = "approval_required", "waiting"
 
 
 async def response_of(run: RunHandle[Any], output: list[Item], *, waits: str = "") -> dict[str, Any]:
-    """Return the response of a run with these output items. `waits`: why it rests, if it or a run below it does."""
+    """Return the response object of a run with these output items.
+
+    `waits` is the reason of `incomplete_details` if the run or one below it waits for another party; empty if not.
+    """
     state = await run.state()
     used = (await run.usage()).usage
     status, cut = _STATUS[state.status], waits

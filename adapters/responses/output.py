@@ -1,9 +1,9 @@
-"""The output of a response: the events of a run folded into output items, and into the events of the protocol.
+"""Fold the events of a run into the output items of a response, and into the events of its stream.
 
-`sequence_number` says where something is in the log, and not how many events were sent, so that it is the same in every
-stream of the response, however the text arrived: with what was received up to a number, any other process goes on after
-it. The high bits are the position of the commit; the low ones the place in the commit, or, for text that is still being
-written, how far it has come since the commit in which its step began.
+`sequence_number` is a place in the log, not a count of events sent. So it is the same in every stream of the response,
+however the text was split into deltas, and any other process can resume a stream after a number. The high bits are the
+position of the commit. The low bits are the index of the event in its commit or, for text in progress, the number of
+characters since the commit in which its step began.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ...eventlog.events import (
 from ..protocols.asked import Asked
 
 PLACES = 1 << 20
-"""The numbers of one commit. A number stays exact as a double up to the position 2**33."""
+"""How many numbers a commit has. Up to position 2**33, a number is exact as a double."""
 _EVERY = 8
-"""The numbers of one stored event."""
+"""How many numbers a stored event has: it may yield several events of the protocol."""
 _TEXTS = PLACES // 2
-"""The first number of a text; those of stored events are below."""
+"""The first number, within a commit, of text in progress; stored events have lower ones."""
 _ANNOUNCED = 2
-"""The numbers that announce a text, before those that count its characters."""
+"""How many numbers announce a text, before those that count its characters."""
 
 Item = dict[str, Any]
 Sent = dict[str, Any]
@@ -41,22 +41,22 @@ Sent = dict[str, Any]
 
 
 class Output:
-    """The output items of one run, and what its events say to a client that reads them as they come."""
+    """Folds the events of one run into output items, and yields the stream events for each."""
 
     def __init__(self, run_id: str) -> None:
         self.items: list[Item] = []
         self.asked = Asked()
         self.number = 0
-        """The number of the last event that was stored."""
+        """The sequence number of the last stored event."""
         self._run = run_id
         self._calls: dict[str, tuple[int, Item]] = {}
         self._message: tuple[int, Item] | None = None
         self._text, self._begun_at = "", 0
         self._is_exact = True
-        """False once shown text was taken back: from then on only the complete text is sent."""
+        """False after a reset of text that was already sent: deltas stop, and only the complete text follows."""
 
     def feed(self, event: DetailedEvent) -> Iterator[Sent]:
-        """Fold one event of a detailed stream, and yield what it says."""
+        """Fold one event of the detailed stream, and yield the stream events for it."""
         if event.cursor is not None:
             position, index = parse_cursor(event.cursor)
             self.number = position * PLACES + min(index * _EVERY, _TEXTS - _EVERY)
@@ -86,7 +86,7 @@ class Output:
                 pass
 
     def say(self, text: str) -> Iterator[Sent]:
-        """Add a whole message: the output of a run that says it nowhere else."""
+        """Add a complete message, unless it repeats the last one: the output of a run that no event says as text."""
         if self.items and self.items[-1].get("content", [{}])[-1].get("text") == text:
             return
         yield from self._whole(_message(f"msg_{self._run}_output", text, "completed"))
@@ -131,7 +131,7 @@ class Output:
             "output_index": index,
             "item": dict(item),
         }
-        if not self._text:  # an attempt that was given up wrote it, and no later reader sees it
+        if not self._text:  # an abandoned attempt began it; readers that come later never see it
             self.items.remove(item)
 
     def _begin_call(self, call_id: str, event: ToolCall) -> Iterator[Sent]:
@@ -201,7 +201,7 @@ class Output:
 
 
 def after(sent: Sent, number: int) -> Sent | None:
-    """Return what is new in an event for a client that has all up to a number; null if it has it."""
+    """Return the part of an event that follows `number`, for a client that resumes; None if it has all of it."""
     at: int = sent["sequence_number"]
     if at <= number:
         return None
@@ -220,7 +220,7 @@ def _part(text: str) -> dict[str, Any]:
 
 
 def _approval(event: ApprovalRequested) -> Item:
-    """Return the item of an approval; its arguments tell what it is about."""
+    """Return the output item for an approval; its arguments are those of the call or question."""
     return {
         "type": "mcp_approval_request",
         "id": event.approval_id,

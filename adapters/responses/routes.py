@@ -47,7 +47,7 @@ def responses_routes(door: Door) -> list[Route]:
 
 
 class _Responses:
-    """The endpoints. They keep nothing: every one reads the log."""
+    """The endpoints. They keep no state: each request reads the log."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
@@ -66,7 +66,7 @@ class _Responses:
         return answer(200, _model(name))
 
     async def create(self, request: Request) -> Response:
-        """Start a run, or answer the approvals that one waits for; see `read_asked` for the body."""
+        """Start a run, or answer a run's approvals; `read_asked` defines the body."""
         origin = self._door.origin(request)
         check_json(request)
         asked = read_asked(parse_json(await read_body(request, BODY_BYTES_MAX)))
@@ -84,7 +84,7 @@ class _Responses:
         return answer(200, await while_connected(request, self._rested(run, seen)))
 
     async def retrieve(self, request: Request) -> Response:
-        """Return a response as it is now; with `stream=true` what comes after `starting_after`."""
+        """Return the response as it is now; with `stream=true`, stream its events after `starting_after`."""
         self._door.origin(request, "viewer")
         run = await self._run(request.path_params["id"])
         wants = request.query_params.get("stream", "false")
@@ -96,7 +96,7 @@ class _Responses:
         return answer(200, await self._now(run))
 
     async def cancel(self, request: Request) -> Response:
-        """Cancel a run and all runs below it; one that is over stays as it is."""
+        """Cancel a run and all runs below it; a run that has ended stays as it is."""
         origin = self._door.origin(request)
         run = await self._run(request.path_params["id"])
         await run.cancel("cancelled by its caller", by=self._door.by(origin))
@@ -109,7 +109,7 @@ class _Responses:
             await run.state()
         except RunGone:
             raise
-        except (RunNotFound, ConfigError):  # or text that is not an id
+        except (RunNotFound, ConfigError):  # ConfigError: the text is not a valid id
             raise Refused(404, f"there is no response {run_id[:80]!r}") from None
         return run
 
@@ -135,7 +135,7 @@ class _Responses:
         return await self._door.start(agent, asked.content, origin, key=key, options=options)
 
     async def _conversation_of(self, previous: str) -> str:
-        """Return the session that a response belongs to, if it is the last one of it."""
+        """Return the session of a response. Raises `BadRequest` unless the response is the session's last one."""
         run = await self._run(previous)
         state = await run.state()
         session = state.submitted.session if state.submitted is not None else None
@@ -153,7 +153,10 @@ class _Responses:
         return session
 
     async def _answer(self, asked: Asked, origin: Origin) -> RunHandle[Any]:
-        """Answer approvals; all that the run waits for must be answered, or it would go on waiting unnoticed."""
+        """Answer approvals of a run.
+
+        The request must answer all open ones: otherwise the run would keep waiting for the rest unnoticed.
+        """
         run = await self._run(asked.previous or "")
         wanted = {each.approval_id for each in asked.decisions}
         snapshot, known, still = Snapshot(self._door.runtime, run.run_id), set[str](), Output(run.run_id)
@@ -180,14 +183,14 @@ class _Responses:
         return run
 
     async def _now(self, run: RunHandle[Any]) -> dict[str, Any]:
-        """Return the response as the log has it now."""
+        """Build the response from the events stored so far."""
         output, snapshot = Output(run.run_id), Snapshot(self._door.runtime, run.run_id)
         async for event in snapshot.events():
             _read(output, event)
         return await self._response(run, output, waits=snapshot.waits)
 
     async def _rested(self, run: RunHandle[Any], answered: set[str]) -> dict[str, Any]:
-        """Return the response once the run is over, or waits for an answer."""
+        """Wait until the run ends or waits for another party; return the response."""
         output, over = Output(run.run_id), False
         async with contextlib.aclosing(going_on(run, answered)) as events:
             async for event in events:
@@ -211,7 +214,7 @@ class _Responses:
         return event_stream(told(), _failed, self._door.closing)
 
     async def _stream(self, run: RunHandle[Any], number: int, answered: set[str]) -> AsyncGenerator[Sent]:
-        """Yield what a client misses that has all up to a number, and all up to these approvals."""
+        """Yield the stream's events after `number`, and after the requests of the approvals in `answered`."""
         output, over, unseen = Output(run.run_id), False, set(answered)
         if not number:
             begun = await response_of(run, [])
