@@ -22,6 +22,7 @@ from .streaming.viewer import Streams
 if TYPE_CHECKING:
     from ...projections.projector import RunIndex
     from ...runtime import RunHandle, Runtime
+    from ...runtime.operating.budget_list import BudgetList
     from .identity import Identity
     from .options import ApiOptions
 
@@ -59,6 +60,8 @@ class Door:
         """One lock for each idempotency key: of equal requests here one is carried out, and the others wait for it."""
         self.doctor: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
         """Returns the findings about this machine and the server of the log."""
+        self.budgets: tuple[float, BudgetList] | None = None
+        """The budgets as they were listed last, and when, in seconds of the monotonic clock."""
 
     async def aclose(self) -> None:
         """End all streams, each with a last frame."""

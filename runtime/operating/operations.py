@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import tzinfo
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from ...eventlog.events import BreakerUpdated, SlotsUpdated
 from ...eventlog.ports import Log
 from ...projections.jobs import Job
-from ...projections.money import usd_text
 from ...projections.operating.board import Before, waiter_of_row
 from ...projections.operating.costs import By, CostSum, sums
 from ...projections.operating.why import Why, why
 from ...projections.run_list import OPEN
-from ..core.shared_budgets import Purse, SharedBudget, Spent, owners_of, purses_in, sum_of
+from ..core.shared_budgets import SharedBudget
 from ..journal.lanes import read_lane
 from ..shared.deadlocks import limit_name
 from ..shared.slots import clear_slots
 from ..shared.spending import all_spent
+from .budget_list import BudgetList
 from .rows import (
     AgentRow,
     BreakerRow,
-    BudgetRow,
     Drive,
     Holder,
     LaneRow,
@@ -163,20 +161,13 @@ class Operations:
         found = {name: await clear_slots(self._log, name) for name in names}
         return {name: runs for name, runs in found.items() if runs}
 
-    async def budgets(self, budgets: Sequence[SharedBudget]) -> list[BudgetRow]:
-        """Return what is spent of these budgets now, those of each user once for each user who has spent anything.
+    async def budgets(self, budgets: Sequence[SharedBudget]) -> BudgetList:
+        """Look what is spent of these budgets now, those of each user once for each user who has spent anything.
 
         Without any: what other processes count in a period that is not over, with an empty amount.
         """
-        now, parts = self._log.clock.now(), await all_spent(self._log)
-        registers = [each for part in parts.values() for each in part]
-        known = sorted({each.name for each in registers})
-        purses = [purse for budget in budgets for purse in owners_of(budget, budgets, known)]
-        rows = [
-            _budget(purse, sum_of(parts.get(purse.key, ()), purse.budget.period(now)[0]), now)
-            for purse in (purses if budgets else purses_in(registers))
-        ]
-        return [row for row in rows if row.amount or row.calls]
+        now = self._log.clock.now()
+        return BudgetList(budgets, await all_spent(self._log), now)
 
     async def breakers(self) -> list[BreakerRow]:
         """Return the circuit breakers that have counted failures, by their names."""
@@ -239,27 +230,6 @@ class Operations:
         index = await self._index()
         rows = [row for status in OPEN for row in await index.runs(limit=-1, status=status)]
         return sorted(rows, key=lambda row: (row.submitted_at, row.run_id))
-
-
-def _budget(purse: Purse, spent: Spent, now: float) -> BudgetRow:
-    budget = purse.budget
-    began_at, until = budget.period(now)
-    left_usd = None if budget.cost_usd is None else max(Decimal(0), budget.cost_usd - Decimal(spent.cost_usd))
-    return BudgetRow(
-        owner=purse.owner,
-        amount=budget.amount,
-        per=budget.per,
-        time_zone=budget.time_zone,
-        when_spent=budget.when_spent if budget.amount else "",
-        began_at=began_at,
-        until=until,
-        calls=spent.calls,
-        unpriced=spent.unpriced,
-        tokens=spent.tokens,
-        cost_usd=spent.cost_usd,
-        left_tokens=None if budget.tokens is None else max(0, budget.tokens - spent.tokens),
-        left_usd=None if left_usd is None else usd_text(left_usd),
-    )
 
 
 def _standing(row: RunRow) -> Standing:

@@ -7,14 +7,18 @@ import copy
 import hashlib
 import itertools
 import json
+from collections import Counter
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from foldlog.adapters.console.patches import patch
+from foldlog.adapters.console.routes import operating
 from foldlog.adapters.console.table import ROUTES
 from foldlog.eventlog import MemoryLog
 from foldlog.eventlog.events import BudgetUpdated
 from foldlog.eventlog.names import budget_subject
+from foldlog.eventlog.ports import RegisterKind, Stored
 from foldlog.runtime import Runtime
 from foldlog.runtime.journal.register import read_register, register_write
 from hypothesis import given
@@ -378,15 +382,27 @@ async def test_what_is_spent_of_budgets_is_shown_with_what_is_left() -> None:
     assert (desk["left_usd"], desk["left_tokens"], desk["until"]) == ("5", 7, None)
 
 
-async def test_pages_of_budgets_hold_each_once_also_if_another_user_spends_meanwhile() -> None:
+@pytest.mark.parametrize(("kept_s", "times_read"), [(600.0, 1), (-1.0, 3)])
+async def test_pages_of_budgets_hold_each_once_and_are_of_one_reading_also_if_another_user_spends_meanwhile(
+    kept_s: float, times_read: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operating, "BUDGETS_KEPT_S", kept_s)
+    log, reads = MemoryLog(), Counter[str]()
+    heads = log.events.heads
+
+    def counted(shard: int, kind: RegisterKind) -> AsyncIterator[Stored]:
+        reads[kind] += 1
+        return heads(shard, kind)
+
+    monkeypatch.setattr(log.events, "heads", counted)
     budgets = {
         "user:*": [{"tokens": 10**6, "per": per} for per in ("day", "total")],
         "agent:desk": {"tokens": 7, "per": "total"},
     }
-    async with api(MemoryLog(), budgets=budgets) as served, served.client("viewer") as client:
+    async with api(log, budgets=budgets) as served, served.client("viewer") as client:
         for user in ("cy", "bo"):
             await finished(served.runtime, user=user)
-        seen, place = list[tuple[str, str]](), ""
+        seen, place, before = list[tuple[str, str]](), "", reads["budget"]
         while place is not None:
             page = (await client.get("/budgets", params={"limit": 2, "before": place})).json()
             seen += [(row["owner"], row["per"]) for row in page["rows"]]
@@ -395,6 +411,7 @@ async def test_pages_of_budgets_hold_each_once_also_if_another_user_spends_meanw
                 await finished(served.runtime, user="ada")
         users = [(f"user:{name}", per) for name in ("bo", "cy") for per in ("day", "total")]
         assert seen == [("agent:desk", "total"), *users]
+        assert reads["budget"] - before == times_read * log.events.shards
         assert (await client.get("/budgets?before=nonsense")).status_code == 422
         assert (await client.get("/budgets?limit=501")).status_code == 422
 

@@ -172,7 +172,7 @@ async def test_what_was_spent_before_the_backup_is_spent_where_it_is_restored(
         await runtime.run(clerk, "after the backup", user="ada")
     await restored(server.url, backup, "copy")
     async with opened("copy") as runtime:
-        (row,) = await runtime.operations.budgets(runtime.budgets)
+        (row,) = (await runtime.operations.budgets(runtime.budgets)).page()
         assert (row.owner, row.calls, row.tokens, row.left_tokens) == ("user:ada", 1, 5, 5)
         await runtime.run(clerk, "question", user="ada")
         with pytest.raises(RunFailed, match="is used up"):

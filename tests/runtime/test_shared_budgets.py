@@ -338,10 +338,10 @@ async def test_an_imported_run_counts_nothing(cheap: Place, script: Script) -> N
     ) as runtime:
         assert (await import_archive(archive, elsewhere)).runs == (run.run_id,)
         assert (await runtime.get_run(run.run_id).result()).output == "done"
-        assert await runtime.operations.budgets(runtime.budgets) == []
-        assert await runtime.operations.budgets(()) == []
+        assert (await runtime.operations.budgets(runtime.budgets)).page() == []
+        assert (await runtime.operations.budgets(())).page() == []
         await runtime.run(agent, "question", user="ada")
-        (row,) = await runtime.operations.budgets(runtime.budgets)
+        (row,) = (await runtime.operations.budgets(runtime.budgets)).page()
     assert (row.owner, row.calls, row.left_tokens) == ("user:ada", 2, 100 - 2 * PER_CALL)
 
 

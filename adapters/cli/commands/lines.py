@@ -199,7 +199,7 @@ async def _list_budgets(settings: Settings, *, json: bool) -> int:
     screen = Screen(settings)
     configured = project_budgets(None)
     async with opened(settings) as runtime:
-        rows = await runtime.operations.budgets(configured)
+        rows = (await runtime.operations.budgets(configured)).page()
     if json:
         screen.json([msgspec.to_builtins(row) for row in rows])
     elif not rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime
 from functools import partial
@@ -14,6 +15,7 @@ from ....eventlog.commits import decode
 from ....eventlog.ports import Log, Selector, Shard
 from ....projections.operating.costs import By, CostSum
 from ....projections.run_list import OPEN, RunRow
+from ....runtime.operating.budget_list import name_of_budget
 from ....runtime.operating.rows import AgentRow, BreakerRow, BudgetRow, LaneRow, SlotRow
 from ...http.answers import Refused
 from ..holders import Workers, workers_of
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 WAITING_MAX = 500
 COSTS_DAYS = 30
+BUDGETS_KEPT_S = 60.0
+"""How long the pages after the first tell of what was read for the first, which may be a register for each user."""
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -126,17 +130,15 @@ async def list_breakers(call: Call[Nothing, Nothing]) -> Breakers:
 
 async def list_budgets(call: Call[Page, Nothing]) -> Rows[BudgetRow]:
     """List the budgets of the namespace: what is spent, what is left, and until when; by their owners."""
-    query, place = call.query, parse_place(call.query.before)
-    rows = sorted(await call.runtime.operations.budgets(call.runtime.budgets), key=_budget)
-    if place is not None:
-        rows = [row for row in rows if _budget(row) > place[1]]
-    page = rows[: query.limit]
-    return Rows(page, place_of(0.0, _budget(page[-1])) if len(rows) > query.limit else None)
-
-
-def _budget(row: BudgetRow) -> str:
-    """Return what names a row of the list, and orders it."""
-    return f"{row.owner}\n{row.per}\n{row.time_zone}\n{row.amount}"
+    limit, place = call.query.limit, parse_place(call.query.before)
+    now = call.runtime.log.clock.monotonic()
+    read_at, budgets = call.door.budgets or (-math.inf, None)
+    if budgets is None or place is None or now - read_at > BUDGETS_KEPT_S:
+        budgets = await call.runtime.operations.budgets(call.runtime.budgets)
+        call.door.budgets = now, budgets
+    rows = budgets.page(limit + 1, after="" if place is None else place[1])
+    page = rows[:limit]
+    return Rows(page, place_of(0.0, name_of_budget(page[-1])) if len(rows) > limit else None)
 
 
 async def list_workers(call: Call[Nothing, Nothing]) -> Workers:
