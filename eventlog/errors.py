@@ -16,7 +16,7 @@ FoldlogError                    catch this to catch every error of foldlog
 ├── RunNotFound                 no run has this id in this namespace
 │   ├── RunPurged               the run has been purged; its idempotency key stays taken
 │   └── RunGone                 the run was deleted or archived on purpose (how, at, url); its key stays taken
-│       └── KeyErased           the key of the run's content was erased: nobody can read it again
+│       └── KeyErased           the key of the run's content was erased: it can never be read again
 ├── KeyMissing                  the content is sealed: give this process the wrapping key, then call again
 ├── ScheduleNotFound            no schedule has this name in this namespace
 ├── AgentNotFound               no stored agent has this name, or this version
@@ -276,7 +276,7 @@ class RunGone(RunNotFound):
 
 
 class KeyErased(RunGone):
-    """The run is there, and nobody can read its content: its key was erased. Attributes as of `RunGone`."""
+    """The run is there, and its content can never be read again: its key was erased. Attributes as of `RunGone`."""
 
 
 class KeyMissing(FoldlogError):

@@ -99,7 +99,7 @@ def next_in_line(slots: SlotsUpdated) -> list[SlotWaiter]:
 
 
 def _in_line(waiting: list[SlotWaiter], turns: Mapping[Priority, int]) -> list[SlotWaiter]:
-    """Return the waiters in the order of their turns, if nobody else comes."""
+    """Return the waiters in the order of their turns, if no others come."""
     lines: dict[Priority, deque[SlotWaiter]] = {}
     for each in sorted(waiting, key=_order):
         lines.setdefault(each.priority, deque()).append(each)

@@ -269,7 +269,7 @@ def _tell_access(screen: Any, api: Door, address: str, *, opens: bool) -> None:
         url = f"{address}/#k={api.identity.one_time_key()}"
         screen.tell(f"open {url} within a minute; it signs one browser in")
     elif api.identity.access.is_empty:
-        screen.tell(("nobody has a token yet: foldlog tokens issue NAME --role operator", "yellow"))
+        screen.tell(("there is no token yet: foldlog tokens issue NAME --role operator", "yellow"))
     if opens:
         import webbrowser
 

@@ -9,7 +9,7 @@ from ...runtime.operating.rows import AgentRow, BreakerRow, LaneRow, LostWorker,
 
 
 class Workers(msgspec.Struct, frozen=True):
-    """The processes that are present, and those that were lost within the last hour or whose runs nobody took over."""
+    """The present processes, and those that were lost within the last hour or have runs that are not taken over."""
 
     rows: list[WorkerRow]
     lost: list[LostWorker]

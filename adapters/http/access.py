@@ -77,7 +77,7 @@ class Access:
             async for granted in changes:
                 self._granted = granted
         except FoldlogError:
-            self._granted = {}  # nobody is let in by what cannot be read
+            self._granted = {}  # a damaged register grants no access
             logger.exception("the tokens in the log cannot be read: none of them is accepted")
 
     def configured(self) -> list[tuple[str, Role]]:
@@ -95,7 +95,7 @@ class Access:
 
     @property
     def is_empty(self) -> bool:
-        """True if nobody has a token."""
+        """True if there are no tokens."""
         return not self._tokens and not self._granted
 
     def holder(self, token: str) -> Holder | None:

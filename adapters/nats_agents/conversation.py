@@ -141,7 +141,7 @@ class Conversation:
                     return
                 answer = _answer(asked, (await coming).data)
             except TimeoutError:
-                raise BadPrompt(f"nobody answered; the run {run.run_id} waits on") from None
+                raise BadPrompt(f"there was no answer; the run {run.run_id} still waits") from None
             finally:
                 for task in (coming, elsewhere):
                     task.cancel()

@@ -60,7 +60,7 @@ def text_of(asked: ApprovalRequested) -> str:
         return str(asked.arguments.get("message", ""))[:MESSAGE_MAX]
     call = f"{asked.tool_name} {msgspec.json.encode(asked.arguments).decode()}".strip()
     if asked.kind == "unverifiable":
-        told = f"Nobody knows what became of the call: {call}"
+        told = f"The outcome of the call is unknown: {call}"
     else:
         told = f"{asked.agent} asks for approval ({asked.kind}): {call}"
     return f"{told}{f' ({asked.reason})' if asked.reason else ''}"[:MESSAGE_MAX]

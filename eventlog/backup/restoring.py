@@ -1,6 +1,6 @@
 """Restoring a backup into an empty namespace, on this server or another, under its name or another one (W55, W56).
 
-While it is being restored nobody else can write to the namespace: its streams take no message on their own subjects,
+Meanwhile no other process can write to the namespace: its streams take no message on their own subjects,
 only on those behind a *gate*, a prefix that no other process knows. So no worker goes on with a run before all open
 runs are held, even one that has waited for the namespace all along. The streams are marked, so that processes that
 open the namespace are told, and leftovers of a restore that was killed are recognised.
@@ -135,7 +135,7 @@ async def restoring(
 
 
 def _last_first(manifest: Manifest) -> list[SavedStream]:
-    """Return the streams in the order of the gates: the first shard last, without which nobody opens the namespace."""
+    """Return the streams in the order of the gates; the first shard, without which no namespace opens, is the last."""
     return sorted(manifest.streams, key=lambda each: (each.shard is not None, -(each.shard or 0)))
 
 
@@ -159,7 +159,7 @@ async def _make_room(wire: Wire, layout: Layout) -> None:
         return
     lasting = [name for name in found if name not in {layout.leases, layout.drafts}]
     marked = [name for name in lasting if RESTORING_KEY in (await _info(wire, name)).config.metadata]
-    # The first shard loses its mark last, and before that nobody has opened the namespace.
+    # The first shard loses its mark last, and before that no process can open the namespace.
     is_left = layout.shard(0) in marked or (lasting and lasting == marked)
     if not is_left:
         raise ConfigError(

@@ -21,7 +21,7 @@ from .streams import WrongPosition, read_lasts, store
 from .wire import NoResponders, Refused, Wire
 
 UNUSED_S = 30.0
-"""The time for which a process believes that nobody has made a key, in seconds."""
+"""The time for which a process remembers that an owner has no key, in seconds."""
 _STREAM_NOT_FOUND, _NO_MESSAGE = 10059, 10037
 
 

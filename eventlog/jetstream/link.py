@@ -6,7 +6,7 @@ work of the log itself:
 
 - Out: all messages sent in one turn of the event loop leave in one write (`send`, `_end_turn`). If the turn before had
   only one message, the next one is written at once: a lone request must not wait. `unhurried` messages, for which
-  nobody waits, may wait up to `UNHURRIED_S` to share a write.
+  no caller waits, may wait up to `UNHURRIED_S` to share a write.
 - In: a protocol of our own replaces the stream reader of the socket once nats-py has finished the handshake
   (`_take_short_cut`). It reads into one reused buffer and feeds the parser, which calls plain handlers (`message`).
   nats-py's reading task only sees the end of the connection, so its reconnecting works unchanged.

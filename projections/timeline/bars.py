@@ -84,7 +84,7 @@ class BarFold:
             case Submitted():
                 return self._become(event, ("run", run), "run", "queued", "queued")
             case Claimed():
-                # A lost worker was last seen at the last event; from there to the takeover nobody was there.
+                # A lost worker was last seen at the last event; from there to the takeover no worker drove the run.
                 seen = self._last.get(run, at)
                 lost = self._end(self._now.pop(("worker", run), ""), seen, "lost")
                 detail = f"epoch {event.epoch}"

@@ -404,6 +404,6 @@ def _other(event: Event) -> _Said:
 
 
 def _actor(event: Status | ApprovalResolved | MessageQueued | PauseRequested | CancelRequested) -> str:
-    """Return who did it, and through which door: `by ada (console)`; empty if nobody is known."""
+    """Return who did it, and through which door: `by ada (console)`; empty if the author is unknown."""
     door = f" ({event.via})" if event.via else ""
     return f"by {event.by or 'somebody'}{door}" if event.by or event.via else ""

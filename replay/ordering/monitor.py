@@ -563,7 +563,7 @@ def _r39(facts: RunFacts, event: Event) -> Iterator[Finding]:
 
 
 def _r33(facts: RunFacts, event: Event) -> Iterator[Finding]:
-    """A call that its ruling denies never runs, and nobody is asked about it."""
+    """A call that its ruling denies never runs, and no approval is requested for it."""
     call = facts.calls.get(event.tool_call_id or "")
     if call is None or not call.denied:
         return

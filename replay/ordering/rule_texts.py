@@ -22,7 +22,7 @@ RULES = {
     "R15": "what a call emits is shown while the call is under way",
     "R16": "no tool is started more often than its trace accounts for",
     "R26": "the waits of a call come one after the other, before its result, and a signal ends at most one",
-    "R33": "a call that the policy denies never runs, and nobody is asked about it",
+    "R33": "a call that the policy denies never runs, and no approval is requested for it",
     "R27": "a provider's own tool call and its result are in the reply, and the run does nothing about them",
     "R39": "a partial result that replaces a whole one is the last that its call reported",
     "R35": "a tombstone comes after the ends of all runs of a family, and is the last commit of its root for ever",

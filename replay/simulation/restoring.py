@@ -1,6 +1,6 @@
 """A restore in the middle of everything: all processes die, and open runs are held until a person lets them go on.
 
-Nobody else can write before all are held. The log is not set back, since whatever a backup has was the end of the log
+No other process can write before all are held. The log is not set back, since what a backup has was the end of the log
 once. Who restores may die, and is followed by another.
 """
 
@@ -20,7 +20,7 @@ async def restore(world: World, after_s: float = RESTORED_AFTER_S) -> None:
     await asyncio.sleep(after_s)
     await world.until(lambda: bool(world.runs()))
     if not any(process.worker for process in world.processes.values()):
-        return  # nobody would go on with it
+        return  # no worker would go on with it
     for process in [*world.processes.values()]:
         if process.name != "answering":
             process.kill()

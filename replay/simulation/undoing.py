@@ -34,7 +34,7 @@ async def book(what: str, ctx: ToolContext) -> str:  # noqa: ARG001 - to be told
 
 @tool(effect="unsafe", rollback_hint="Ask for it.")
 async def post(what: str, ctx: ToolContext) -> str:  # noqa: ARG001 - as above
-    """Post what nobody can take back but by hand."""
+    """Post something that can only be taken back by hand."""
     await asyncio.sleep(0.1)
     WORLD.get().effects.append(("post", ctx.idempotency_key))
     return "sent"

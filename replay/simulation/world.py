@@ -146,7 +146,7 @@ class World:
     budgets: tuple[SharedBudget, ...] = ()
     """The budgets of the namespace that all processes obey."""
     key_erased = False
-    """Whether somebody was told that the key of the user whom a scenario erases is erased."""
+    """Whether a caller was told that the key of the user whom a scenario erases is erased."""
 
     def __init__(
         self, *, ack_wait_s: float = LEASE_S, snapshot_events: int = SNAPSHOT_EVENTS, seed: int = 0
@@ -382,7 +382,7 @@ class World:
         with contextlib.suppress(RunFinished):
             try:
                 await handle.resume()
-            except KeyErased:  # nobody can go on with it, and no worker looks at a paused run
+            except KeyErased:  # it cannot go on, and no worker looks at a paused run
                 await handle.cancel("its content is erased")
 
     def _is_paused(self, run: str) -> bool:

@@ -319,7 +319,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
     ) -> Callable[[RunContext[DepsT_contra], OutputT], ValidatedT]: ...
 
     def output_validator(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Have a function look at each output before the run ends with it; use it as a decorator.
+        """Add a function that checks each output before the run ends with it; use it as a decorator.
 
         It gets the output as the agent's type, or the `RunContext` of the run and the output; it may be async. To
         refuse an output it raises `OutputRefused` with what the model has to know. Validators are called in the order
@@ -336,7 +336,7 @@ class Agent(Generic[OutputT, DepsT_contra]):
         return function
 
     async def refusal_of(self, name: str, output: str, run: RunContext[Any]) -> str | None:
-        """Return why a validator refuses an output, in its words; null if it accepts it. Raises what it raises."""
+        """Return the validator's reason to refuse an output; null if it accepts it. Raises the validator's errors."""
         try:
             value = (
                 self.parse_output(msgspec.json.decode(output))

@@ -168,7 +168,7 @@ class RalphLoop(Generic[OutputT, DepsT_contra]):
 
     @classmethod
     def from_config(cls, data: Mapping[str, Any]) -> RalphLoop:
-        """Return the loop of a stored configuration. It can only run if nothing has to be scored or reflected any more.
+        """Return the loop of a stored configuration. It can only run if nothing is left to be scored or reflected.
 
         Raises `AgentConfigError` for a wrong key.
         """

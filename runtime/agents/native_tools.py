@@ -105,13 +105,17 @@ NativeTools = Annotated[
 def denied(policy: Policy, names: Iterable[str]) -> Iterator[str]:
     """Yield why native tools of these names may not be offered under a policy.
 
-    They run at the provider, within its reply, so that nobody can look at a call before it is made: the policy has to
+    They run at the provider, within its reply, so that a call cannot be checked before it is made: the policy has to
     allow them whatever they are called with.
     """
     for name in names:
         ruling = overview_of(policy, name)
         if ruling.action != "allow":
-            told = "denies it" if ruling.action == "deny" else "asks about it, and nobody can be asked"
+            told = (
+                "denies it"
+                if ruling.action == "deny"
+                else "requires an approval, which cannot be requested for it"
+            )
             yield f"native_tools: {name!r} runs at the provider, and the policy {told}: {ruling.why}"
 
 
@@ -126,7 +130,7 @@ def native_tool_problems(
     yield from (ConfigProblem(key, message) for message in denied(policy, names))
     for name in names:
         if name in approved:
-            message = f"hitl_tools: {name!r} runs at the provider, which asks nobody: leave it out of one of the two"
+            message = f"hitl_tools: {name!r} runs at the provider, without approvals: leave it out of one of the two"
             yield ConfigProblem("hitl_tools", message)
         if name in others:
             yield ConfigProblem(key, f"{key}: {name!r} is the name of one of the agent's tools, too")

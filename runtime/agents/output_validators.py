@@ -44,7 +44,7 @@ class OutputValidator(Generic[T]):
         self._function, self._takes_run = function, len(wanted) > 1
 
     async def refusal_of(self, output: T, run: RunContext[Any]) -> str | None:
-        """Return why the output is refused; null if it is not. Raises what the function raises.
+        """Return the reason why the output is refused; null if it is accepted. Raises the errors of the function.
 
         Raises `TypeError` for a function that returns anything but null or the output: it may believe that false
         refuses an output, or that the run ends with what it returns.

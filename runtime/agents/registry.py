@@ -254,7 +254,7 @@ class Registry(Generic[DepsT_co]):
         return await agent.instructions_for(run)
 
     def told_plan(self, run: RunContext[Any]) -> str | None:
-        """Return the standing plan that a run was told before; null: it is told the one in the log."""
+        """Return the standing plan that an earlier preparation gave the run; null: it gets the one in the log."""
         return None
 
     async def refusal_of(self, agent: Agent[Any], name: str, output: str, run: RunContext[Any]) -> str | None:
@@ -495,7 +495,7 @@ class Registry(Generic[DepsT_co]):
 
 
 def _brought(agents: Iterable[Agent[Any, Any]]) -> dict[str, Tool]:
-    """Return the tools that agents bring with them, without those that two bring under one name."""
+    """Return the tools that agents bring with them, without names that two agents use for different tools."""
     found: dict[str, Tool] = {}
     twice: set[str] = set()
     for agent in agents:
@@ -517,7 +517,7 @@ def _found_at(path: str) -> Any:
 
 
 def _meant(file: str, attributes: str) -> str:
-    """Return the end of a message about text that is not `module:attribute`."""
+    """Return the end of the error message for text that is not `module:attribute`, with the likely correction."""
     if file.endswith((".toml", ".json")):
         return "; a module loads the agent of such a file, with Agent.from_config"
     parts = file.removesuffix(".py").strip("./").split("/")

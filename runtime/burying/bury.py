@@ -96,7 +96,7 @@ async def check_buriable(log: Log, root: Subject, *, damaged: bool = False) -> F
     if root.id not in family.rows:
         raise RunNotFound(f"there is no run {root.id!r} in namespace {log.namespace!r}")
     for run in family.open:
-        if run not in family.damaged:  # else nobody can drive it to its end, or cancel it
+        if run not in family.damaged:  # else no worker can drive it to its end, or cancel it
             raise RunOpen(run)
     return family
 
@@ -240,7 +240,7 @@ async def _purge_rest(log: Log, root: Subject, members: set[str]) -> None:
 
 
 async def drop_submission(log: Log, tombstone: Tombstone) -> None:
-    """Erase what the register of the run's key had of its submission."""
+    """Erase the submission from the register of the run's key."""
     key = key_in(tombstone.event)
     if key is not None:
         last = await log.events.head(key)
@@ -254,7 +254,7 @@ def key_in(event: Buried) -> Subject | None:
 
 
 async def see_burial_through(log: Log, wakeup: Wakeup) -> None:
-    """Do what the wake-up of a buried run is for: complete its purge, or end the memory of its key."""
+    """Handle the wake-up of a buried run: complete its purge, or forget its key once its time is over."""
     root = run_subject(wakeup.shard, wakeup.root, wakeup.root)
     if wakeup.ref == FORGET_KEY:
         tombstone = await tombstone_of(log, root)

@@ -117,7 +117,7 @@ class Eraser:
 
         A run given by its id is erased also if its log is damaged, and if no list can be read because of that. Raises
         `RunOpen`, `RunNotFound` and `ConfigError` for runs given by their ids, before anything is erased;
-        `LogUnavailable`, `LogCorrupted`. A copy that cannot be deleted is told as left.
+        `LogUnavailable`, `LogCorrupted`. A copy that cannot be deleted is listed as left.
         """
         if not selection.asked:
             raise ConfigError(

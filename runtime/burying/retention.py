@@ -90,7 +90,7 @@ def _days(seconds: float) -> str:
 
 
 async def due(index: RunIndex, retention: Retention, now: float) -> list[RunRow]:
-    """Return the roots whose time is over, those that ended first before the others."""
+    """Return the roots that are kept no longer, in the order of their ends."""
     rows = [
         row
         for row in await index.runs(children=False, buried=False, limit=-1)

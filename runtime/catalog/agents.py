@@ -51,7 +51,7 @@ class LiveAgents:
         await self._changed.wait()
 
     def put(self, agents: dict[str, Agent[Any]]) -> None:
-        """Take the agents as they are now, and tell who waits."""
+        """Replace the agents by the current ones, and wake the tasks that wait for a change."""
         self.agents = agents
         self._changed.set()
         self._changed = asyncio.Event()

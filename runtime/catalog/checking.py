@@ -103,7 +103,7 @@ def _functions(table: Mapping[str, Any]) -> list[ConfigProblem]:
 
 
 def _servers(given: object, known: Sequence[Source]) -> tuple[dict[str, Any] | None, list[ConfigProblem]]:
-    """Return the entries with the empty ones filled in, those that nobody has left out; null if it is not a table."""
+    """Return the entries with empty ones filled in, without those that no process has; null if it is not a table."""
     if not isinstance(given, Mapping):
         return None, []
     found: dict[str, Any] = {}

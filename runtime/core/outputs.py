@@ -1,4 +1,4 @@
-"""Final answers: what they come to as an output, and whether the agent's validators accept it.
+"""Final answers: the output in them, and whether the agent's validators accept it.
 
 A validator is a function of the user's process, so its verdict is an effect (`Evaluate`) and is stored (`evaluated`): a
 null value accepts the output, a text refuses it. The step stays open until all validators have spoken, one by one.
@@ -22,7 +22,7 @@ _FENCE: Final = "```"
 
 
 def output_of(state: RunState) -> str:
-    """Return the output that the last answer comes to, if it is the final one.
+    """Return the output in the last answer, if that is the final one.
 
     A provider that wants an object gets the schema of any other output as the one property of an object
     (`json_schema.as_object`), and a model that is told the schema in its prompt likes to answer with a Markdown block
@@ -36,7 +36,7 @@ def output_of(state: RunState) -> str:
 
 
 def _forms(text: str) -> Iterator[str]:
-    """Yield what an answer may come to: it itself, and what is in a block or an object around it."""
+    """Yield the candidates for the output: the answer itself, and the content of a block or an object around it."""
     block = _in_block(text)
     for form in (text,) if block is None else (text, block):
         yield form
@@ -49,7 +49,7 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def _in_block(text: str) -> str | None:
-    """Return what is in a Markdown block that is the whole text; null for any other text."""
+    """Return the content of a text that is one Markdown block; null for any other text."""
     head, _, rest = text.strip().partition("\n")
     is_block = head.strip() in {_FENCE, f"{_FENCE}json"} and rest.endswith(_FENCE)
     return rest.removesuffix(_FENCE).strip() if is_block else None

@@ -1,6 +1,6 @@
 """Parking: of a run that only waits for parked children, and of one that a restore holds until a person resumes it.
 
-After a restore nobody knows what a run did after the backup, also of calls that had not started in it. So it is paused
+After a restore it is unknown what a run did after the backup, also whether calls have started since. So it is paused
 where it is, not at its next step, and a pause that it had before only turns into this one as it ends (W56).
 """
 

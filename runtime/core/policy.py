@@ -6,9 +6,9 @@ The strongest action of all rules that apply decides, or the default if none doe
 matter, and no rule can weaken another. A run keeps the policy of its configuration, and that of its namespace at the
 time of its submission; both are stored with it. Pure: a call in, a ruling out.
 
-A rule may have a condition (`when`). The ruling on a call is then part of its `tool_call`: it is made once, and nobody
-who goes on with the run, or reads it, needs the library that evaluates conditions. A condition that cannot judge a call
-counts as met for a rule that denies or asks, and as not met for one that allows.
+A rule may have a condition (`when`). The ruling on a call is then part of its `tool_call`: it is made once, and no
+process that continues or reads the run needs the library that evaluates conditions. A condition that cannot judge a
+process that continues or reads the run needs the library for conditions. A condition that cannot judge a call
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _numbered(policy: Policy) -> Iterator[tuple[str, PolicyRule]]:
 
 
 def _meets(rule: PolicyRule, call: Call) -> tuple[bool, str]:
-    """Return whether the call meets the rule's condition, and why that cannot be told; empty if it can."""
+    """Return whether the call meets the rule's condition, and why that cannot be evaluated; empty if it can."""
     if not rule.when:
         return True, ""
     values = {

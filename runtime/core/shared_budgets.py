@@ -70,7 +70,7 @@ class SharedBudget(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.told(whole)} {'in total' if self.per == 'total' else _A[self.per]}"
 
     def told(self, spent: Spent) -> str:
-        """Return what was spent of its amounts in words: `1.98 USD`."""
+        """Return the spent amounts as text: `1.98 USD`."""
         amounts = [f"{Decimal(spent.cost_usd):,f} USD"] if self.cost_usd is not None else []
         amounts += [f"{spent.tokens:,} tokens"] if self.tokens is not None else []
         return " and ".join(amounts)
@@ -124,7 +124,7 @@ def register_name(owner: str, per: Per, time_zone: str) -> str:
 
 
 class SpentBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """A budget that is used up. `until` is the begin of its next period; null if the run is not to wait for it."""
+    """A budget that is used up. `until` is the start of its next period; null if the run is not to wait for it."""
 
     budget: str
     message: str
@@ -261,7 +261,7 @@ def judged(purse: Purse, spent: Spent, now: float) -> SpentBudget | None:
 
 
 def told_at(at: float, time_zone: str) -> str:
-    """Return a time as people of a zone write it."""
+    """Return a time as it is written in its time zone."""
     return datetime.fromtimestamp(at, zone_of(time_zone, "time_zone")).isoformat(timespec="seconds")
 
 

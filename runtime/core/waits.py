@@ -45,7 +45,7 @@ PAUSED = ("approval", "unverifiable", "budget", "wait")
 
 
 def signals_of(call: CallState) -> dict[str, Signal | None]:
-    """Return what each wait of a call that is over came to, by its id; null for a time that is over."""
+    """Return the results of a call's waits that are over, by wait id; null for a sleep or a wait that timed out."""
     found: dict[str, Signal | None] = {}
     for wait_id, wait in call.waits.items():
         if wait.ended is None:

@@ -410,7 +410,7 @@ class ChildRuns:
         return call is not None and call.started > 0
 
     async def _must_own_parent(self) -> None:
-        """Wait for ever unless we own the parent: its owner drives its children (W19), a fenced driver claims none.
+        """Block for ever unless we own the parent: its owner drives its children (W19), a fenced driver claims none.
 
         So two drivers of a parent, one of them back from a stall, do not take a child from each other for ever.
         """

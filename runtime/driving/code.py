@@ -57,7 +57,7 @@ class Code:
         self._always_replay = os.environ.get(ALWAYS_REPLAY) == "1"
 
     def go_on(self, turn: Turn) -> bool:
-        """Let the code go on after what the turn has, and add what it asks for; return whether it added anything."""
+        """Run the code over the turn's new outcomes, and add what it asks for; return whether anything was added."""
         state, before = turn.state, len(turn.events)
         if not state.prepared or state.owner is None or not state.runnable or state.flow is None:
             return False
@@ -119,7 +119,7 @@ class Code:
         return self._decider.wanted.get(place) if self._decider is not None else None
 
     def begins_again(self) -> bool:
-        """Drop the code after a commit if it is to begin again after each; return whether it does."""
+        """Drop the code after a commit, if it is set to begin again after each one; return whether it was dropped."""
         if self._always_replay:
             self.forget()
         return self._always_replay
@@ -132,7 +132,7 @@ class Code:
 
 
 def is_over(state: RunState, place: str) -> bool:
-    """Return whether nobody waits any more for what the code asked for at this place."""
+    """Return whether no code waits any more for the operation at this place."""
     return state.flow is not None and (place in state.flow.ended or state.flow.has_lost(place))
 
 

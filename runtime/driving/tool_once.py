@@ -125,7 +125,7 @@ class CallOnce(Gate[ToolDriver]):
         elif twin.lost:
             why = (
                 f"not called: the call {twin.call} of run {twin.run}, which has the same key, was under way when its "
-                "run ended, and nobody knows what it did"
+                "run ended, and it is unknown what it did"
             )
             self._end(call, "error", error=why, twin=named)
         elif twin.result is not None:

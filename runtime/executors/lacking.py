@@ -1,4 +1,4 @@
-"""The lack of anything that a run needs: checked before the run is claimed, so that another process may take it."""
+"""The check for what this process lacks for a run: made before the claim, so that another process may take the run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The rollback of a table that failed, started by the process that drives it, before the table ends.
 
-It has the key of the run's rollback (W42): a driver that dies in between, and the next that does it again, start one.
+It has the key of the run's rollback (W42), so a driver that dies in between and the next one start the same rollback.
 """
 
 from __future__ import annotations
@@ -32,5 +32,5 @@ async def roll_back(host: Host, executor: Executor, subject: Subject) -> str:
 
 
 def on_workers(host: Host) -> Callable[[Subject], Awaitable[str]]:
-    """Return what a worker starts rollbacks with: they are for any worker that serves the agent."""
+    """Return the function with which a worker starts rollbacks: any worker that serves the agent takes them."""
     return lambda subject: roll_back(host, DurableExecutor(host), subject)

@@ -99,7 +99,7 @@ def places_of(history: History) -> dict[str, str]:
 
 
 def asked_place(event: StoredEvent | Unknown) -> str | None:
-    """Return the place of what the code of a workflow asked for or found with the event; null for any other."""
+    """Return the place of the operation, choice or value that this event records; null for any other event."""
     if event.agent_path:
         return None
     match event:
@@ -136,7 +136,7 @@ class _Kept:
         }
 
     def _is_answered(self, event: ApprovalRequested) -> bool:
-        """Return whether it asks a question that is over, or about a call that is, before that runs."""
+        """Return whether it is a question that is answered, or an approval before a call that is over."""
         if event.place:
             return event.place in self._over
         return event.kind in REPLY_APPROVALS and event.tool_call_id in self._over
@@ -165,7 +165,7 @@ class _Kept:
                 return shared and event.tool_call_id in self._over
 
     def _has_child(self, event: ChildStarted | ChildReturned | ChildFinished) -> bool:
-        """Return whether the child is shared: one of a call with the call, another also while it is open."""
+        """Return whether the child is shared: with its call if it has one; a workflow's own also while it is open."""
         call, shared = self._calls_of.get(event.child_run), event.child_run in self._target.children
         if call is not None:
             return call in self._over and (shared or isinstance(event, ChildReturned))
@@ -225,7 +225,7 @@ def _failed_place(event: StoredEvent | Unknown, places: Mapping[str, str]) -> st
 
 
 def _follows(later: str, place: str) -> bool:
-    """Return whether code may have asked for one operation because of how another ended: a branch at its side has not.
+    """Return whether the outcome of `place` may have led to the operation `later`: not from a sibling branch.
 
     The steps of a table are no branches.
     """

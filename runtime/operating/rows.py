@@ -36,7 +36,7 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LostWorker(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that is gone without a word: runs that it drove were taken over, or are still its own.
+    """A process that vanished: runs that it drove were taken over, or are still its own.
 
     `since` is when that was first seen, in Unix seconds: the earliest of its takeovers, or the last commit of a run
     that is `left`, that is, driven by nobody else yet.
@@ -83,7 +83,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 class SlotRow(msgspec.Struct, frozen=True, kw_only=True):
     """Slots of a name (`agent:refunds`, `call:printer`, `limit:tool:print`): holders, and waiters in their order.
 
-    `places` is how many there are, 0 if nobody waits for one. `configured` is whether the configuration has the limit;
+    `places` is how many there are, 0 if nothing waits for one. `configured` is whether the configuration has the limit;
     null where it was not asked.
     """
 

@@ -359,7 +359,7 @@ class ModelProvider(Protocol):
 
 
 class WrappedModel:
-    """A provider in front of another one, with the optional attributes that the other has, and no more."""
+    """A provider that wraps another one, with exactly the optional attributes that the other has."""
 
     def __init__(self, inner: ModelProvider) -> None:
         self._inner = inner
@@ -370,15 +370,15 @@ class WrappedModel:
         return getattr(self._inner, name)
 
     def check(self, model: str) -> None:
-        """Check as the provider behind does."""
+        """Check with the wrapped provider."""
         self._inner.check(model)
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
-        """Stream the reply of the provider behind."""
+        """Stream the reply of the wrapped provider."""
         return self._inner.stream(request)
 
     async def aclose(self) -> None:
-        """Close the provider behind."""
+        """Close the wrapped provider."""
         await self._inner.aclose()
 
 

@@ -18,7 +18,7 @@ class NativeTool(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
 
     def as_table(self) -> dict[str, Any]:
-        """Return it as a table of a configuration."""
+        """Return the tool as a table of a configuration."""
         return {"type": self.type, **self.options}
 
 

@@ -1,8 +1,8 @@
 """The plan of a rollback: which calls of a family are to be compensated, and the table of steps that does it.
 
 Compensations are for calls that have changed something: those that succeeded, of tools that are not pure, and those
-that had started when their run ended, of which nobody knows. They come in the reverse order of the results, each after
-the one before it, each with an approval. What no tool can undo is a step that a person does by hand.
+that had started when their run ended, whose outcome is unknown. They come in the reverse order of the results, each
+after the one before it, each with an approval. What no tool can undo is a step that an operator does by hand.
 
 The values of a call are data of models and strangers, so they are not written into the table, whose texts are
 templates, but into the input of the rollback, which its steps refer to.
@@ -34,8 +34,8 @@ from ..tools.compensation import planned_by
 
 METADATA = "rollback"
 """The key of a rollback's metadata: `run`, and `calls`, the call that each step compensates."""
-UNKNOWN = "It had started, and nobody knows whether it succeeded."
-DOUBTFUL = "Its compensation had started, and nobody knows whether it succeeded."
+UNKNOWN = "It had started, and it is unknown whether it succeeded."
+DOUBTFUL = "Its compensation had started, and it is unknown whether it succeeded."
 STEPS_MAX = 1_000
 """The most compensations of one rollback."""
 
@@ -262,5 +262,5 @@ def table_of(name: str, run: str, steps: Sequence[Compensation]) -> tuple[dict[s
 
 
 def _sentence(text: str) -> str:
-    """Return a text with the full stop that others leave out."""
+    """Return a text as a sentence, with a full stop at its end."""
     return f"{text}." if text and not text.endswith((".", "!", "?", ":")) else text

@@ -191,7 +191,7 @@ def _tables_below(events: Iterable[Event], run: str) -> list[str]:
 
 
 async def _earlier(log: Log, run: str) -> Earlier:
-    """Return what the rollbacks of a run have done so far."""
+    """Return the rollbacks of a run so far, and the calls that they have compensated."""
     earlier = Earlier()
     for number in range(1, NUMBER_MAX + 1):
         earlier.number = number

@@ -23,7 +23,7 @@ def at_work(ids: Ids) -> Token[Ids]:
 
 
 def done_with(token: Token[Ids]) -> None:
-    """Take the ids away that `at_work` has added."""
+    """Remove the ids that `at_work` has added."""
     _ids.reset(token)
 
 

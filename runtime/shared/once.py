@@ -44,7 +44,7 @@ class Twin(msgspec.Struct, frozen=True):
     """The arguments are the same."""
     result: ToolResult | None = None
     lost: bool = False
-    """Its run ended while it was under way, so nobody knows what it did."""
+    """Its run ended while it was under way, so it is unknown what it did."""
     position: int = 0
 
 
@@ -58,7 +58,7 @@ class _Owner(msgspec.Struct):
 
 
 async def take_once(log: Log, wanted: OnceCall) -> Twin | None:
-    """Return null if the call owns the key, which is recorded, and the owner otherwise.
+    """Record the call as the owner of the key and return null; return the owner if there is one already.
 
     Raises `RunGone` for an owner whose run was erased, `LogUnavailable`.
     """

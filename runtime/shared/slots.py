@@ -107,9 +107,9 @@ async def read_slots(log: Log, name: str) -> tuple[Head, SlotsUpdated]:
 
 
 async def clear_slots(log: Log, name: str) -> tuple[str, ...]:
-    """Remove the entries of runs that are over, and return those runs: nobody who waits would look after them.
+    """Remove the entries of runs that are over, and return those runs: without waiting runs nothing else removes them.
 
-    So it is with a limit that is not configured any more. Raises `LogUnavailable`.
+    That is the case for a limit that is no longer configured. Raises `LogUnavailable`.
     """
     async for _ in Decisions(log.clock, FRESH_CONFLICTS):
         head, now = await read_slots(log, name)

@@ -110,7 +110,7 @@ class Spending:
 
 
 async def resume_if_left(host: Spender, journal: Journal, watch: TimerWrite | None = None) -> bool:
-    """Resume a run that waits for a budget of which something is left by now; return whether it was this that did so.
+    """Resume a run that waits for a budget of which something is left by now; return whether this call did so.
 
     Amounts are those of the process, so a larger one is known to the next that looks at the run. A wake-up is in the
     same batch (W5), or the watch of the process that goes on with it (W18). Raises `LogUnavailable`.

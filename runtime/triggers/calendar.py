@@ -102,6 +102,6 @@ def written(at: float) -> str:
 
 
 def local(at: float, tz: str | None) -> str:
-    """Return a time as people of a zone write it: `2026-03-01T07:00:00+01:00`; of UTC without one."""
+    """Return a time as it is written in its time zone: `2026-03-01T07:00:00+01:00`; of UTC without one."""
     zone = UTC if tz is None else zone_of(tz, "tz")
     return datetime.fromtimestamp(at, UTC).astimezone(zone).isoformat()

@@ -106,7 +106,7 @@ def checked_hooks(hooks: Sequence[EventHook], where: Mapping[str, str] | None = 
 
 
 def _circle(hook: EventHook, hooks: Sequence[EventHook]) -> list[str] | None:
-    """Return the agents that lead from a hook's agent back to one of those it waits for; null for none."""
+    """Return the cycle of agents from a hook's agent back to one that the hook waits for; null if there is none."""
     paths = [[hook.agent]]
     seen: set[str] = set()
     while paths:

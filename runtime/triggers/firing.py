@@ -161,7 +161,7 @@ def _skipped(wanted: WantedTime, reason: str, now: float) -> Occurrence:
 
 
 def _wish(spec: Schedule, last: Occurrence | None, wanted: WantedTime, now: float) -> Start:
-    """Return the run of one time; its key names the time, so that it is started once."""
+    """Return the run to start for a time; its key names the time, so that it is started once."""
     names = {
         "due_at": local(wanted.due_at, spec.tz),
         "last_run": last.run if last is not None else "",

@@ -101,7 +101,7 @@ def wakes_at(schedule: ScheduleUpdated, now: float) -> float | None:
 def decided(
     schedule: ScheduleUpdated, found: Due, occurrences: Sequence[Occurrence], now: float
 ) -> ScheduleUpdated:
-    """Return the register's next state, after each time in `found.start` has come to one of `occurrences`."""
+    """Return the register's next state, once each time in `found.start` has its outcome in `occurrences`."""
     told = list(occurrences)
     if found.missed:
         reason = "no worker started it in time"

@@ -138,7 +138,7 @@ class Schedules:
     async def _change(self, name: str, by: str, decide: Change) -> ScheduleRow:
         """Load, decide, append; after a conflict, or an append without an answer, decide again (W1, W2).
 
-        That there is nothing to change, or nothing at all, is only said of the last state: a read may be stale.
+        Reads may be stale, so only the last state shows that there is nothing to change, or no such schedule.
         """
         check_text("the name of the actor", by)
         subject, clock = self._subject(name), self._log.clock

@@ -399,7 +399,10 @@ DENY = {"tool": "web_*", "action": "deny", "reason": "no web"}
         ({"rules": [DENY]}, "the policy denies it: policy rule 1 (tool 'web_*': no web)"),
         ({"rules": [DENY | {"arguments": {"query": "*Ann*"}}]}, "the policy denies it"),
         ({"default": "deny"}, "the policy denies it: the policy's default"),
-        ({"rules": [DENY | {"action": "require_approval"}]}, "asks about it, and nobody can be asked"),
+        (
+            {"rules": [DENY | {"action": "require_approval"}]},
+            "requires an approval, which cannot be requested for it",
+        ),
     ],
 )
 def test_a_native_tool_that_the_policy_denies_is_refused_by_name(policy: Any, told: str) -> None:

@@ -311,7 +311,7 @@ async def _restored(settings: Settings, backup: _Backup, named: str | None, *, j
     screen.tell(f"restored {directory.name} as namespace {namespace}")
     if held.runs:
         screen.say(
-            f"{len(held.runs)} open runs are paused: nobody knows what they did after the backup. Look at each, then "
+            f"{len(held.runs)} open runs are paused: what they did after the backup is unknown. Look at each, then "
             "let it go on with `foldlog runs resume`"
         )
     if held.schedules:

@@ -75,7 +75,7 @@ def erase(
 
     settings, owner = settings_of(context), owner_named(user, session, run)
     screen = Screen(settings)
-    question = f"Nobody can read what is sealed under the key of {owner} again. Erase it?"
+    question = f"What is sealed under the key of {owner} can never be read again. Erase it?"
     if not yes and not agreed(screen, question, "erase it"):
         return NO
     return run_async(_erase(settings, owner, by, reason))

@@ -49,7 +49,7 @@ def list_slots(context: typer.Context, *, json: Json = False) -> int:
 
 @slots.command("clear")
 def clear_slots(context: typer.Context, *, json: Json = False) -> int:
-    """Remove what runs that are over have left in slots. It holds nobody up, but is listed.
+    """Remove what runs that are over have left in slots. It blocks no run, but is listed.
 
     So a limit that is not configured any more disappears once its last run is over. Exit 1 if there is nothing.
     """
@@ -110,7 +110,7 @@ async def _list_slots(settings: Settings, *, json: bool) -> int:
     if json:
         screen.json([msgspec.to_builtins(row) for row in rows])
     elif not rows:
-        screen.say("no slots are held, and nobody waits for one")
+        screen.say("no slots are held or waited for")
     else:
         lines = [
             [
@@ -222,7 +222,7 @@ async def _list_budgets(settings: Settings, *, json: bool) -> int:
 
 
 def _amounts(row: BudgetRow, cost_usd: str | None, tokens: int | None) -> str:
-    """Return amounts of what the budget limits, or of all if nobody here knows what that is."""
+    """Return amounts of what the budget limits, or of all if this process does not know what that is."""
     shown = []
     if cost_usd is not None and (row.left_usd is not None or not row.amount):
         shown.append(f"{Decimal(cost_usd):,f} USD")

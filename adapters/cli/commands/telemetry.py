@@ -61,7 +61,9 @@ def telemetry(
     if otlp is None and metrics_port is None:
         raise typer.BadParameter("say where to: --otlp URL, --metrics-port PORT, or both")
     if once and otlp is None:
-        raise typer.BadParameter("--once needs --otlp: metrics of a process that ends are read by nobody")
+        raise typer.BadParameter(
+            "--once needs --otlp: nothing can read the metrics of a process that has ended"
+        )
     metrics_at = None if metrics_port is None else (metrics_host, metrics_port)
     return run_async(_tell(settings_of(context), otlp, metrics_at, state, start, once, log_format))
 

@@ -97,7 +97,7 @@ async def _list(settings: Settings, *, json: bool) -> int:
         rows = [msgspec.to_builtins(each) for each in granted.values()]
         screen.json([{k: v for k, v in row.items() if k != "sha256"} for row in rows])
     elif not granted:
-        screen.say("nobody has a token")
+        screen.say("there are no tokens")
     else:
         columns = (
             Column("name"),

@@ -164,7 +164,7 @@ class Lists:
             raise following.result()
 
     async def start(self) -> RunIndex:
-        """Follow the projections, if nobody does here; return them."""
+        """Follow the projections, unless this process does already; return them."""
         index: RunIndex = await self._open()
         self._kept_up(index)
         return index
@@ -261,7 +261,7 @@ class Lists:
                 else:
                     begun = True
                     await index.following.wait()
-                    for topic in list(self._topics):  # what has changed while nobody followed
+                    for topic in list(self._topics):  # changes from before the projections were followed
                         await self._make_up(index, topic, index.places())
                 await self._log.clock.sleep(PERIOD_S)
 

@@ -127,7 +127,7 @@ class Program:
     # --- for the driver -----------------------------------------------------------------------------------------------
 
     def go_on(self, state: RunState) -> Progress:
-        """Give the code what the log has that is new, and return what it asks for. Raises `Divergence`."""
+        """Feed the code the outcomes that are new in the log, and return what it asks for. Raises `Divergence`."""
         flow = self._flow = _flow_of(state)
         self.state = state
         if not self._begun:
@@ -157,15 +157,15 @@ class Program:
 
     @property
     def told(self) -> ToldAs:
-        """The run that the code is told it is: of a fork, the original while the code runs over what they share."""
+        """The run whose id the code sees as its own: in a fork, the original's, over the history that both share."""
         return _told(self.state, self._cursor)
 
     def written(self, awaitable: Operation[Any] | Gather) -> None:
-        """Note an awaitable of the run: by the end of the code it must have been awaited."""
+        """Note an awaitable of the run: the code must await it before it ends."""
         self._unawaited[id(awaitable)] = awaitable
 
     def mark(self, place: str, name: str, value: Any) -> Any:
-        """Return the value that the log has at this place, or store this one."""
+        """Return the value that the log has at this place; without one, store `value` and return it."""
         if place in self._flow.marks:
             return self._flow.marks[place]
         self._new.append(Mark(place=place, name=name, value=value))
@@ -199,7 +199,7 @@ class Program:
             self.is_at_work = False
 
     def _step(self, strand: _Strand, value: Any, error: BaseException | None) -> None:
-        """Let a strand go on until it waits for something that is not there."""
+        """Run a strand up to its next wait for an outcome that the log does not have."""
         while True:
             try:
                 asked = strand.code.throw(error) if error is not None else strand.code.send(value)
@@ -308,7 +308,7 @@ class Program:
             self._choose(join, index)
 
     def _choose(self, join: _Join, index: int) -> None:
-        """End a race: the branches that lost go no further, and what they still wait for has to end."""
+        """End a race: stop the branches that lost, and wait for the end of their operations in the log."""
         join.won = index
         place, lost = join.gather.place, list[str]()
         for number, branch in join.gather.branches.items():
@@ -323,7 +323,7 @@ class Program:
         self._leave(join)
 
     def _drop(self, where: str, join: _Join) -> None:
-        """End the strands at or below a branch; what they asked for and the log does not have is not asked for."""
+        """End the strands at or below a branch, and withdraw their operations that the log does not have."""
         for strand in [each for each in self._strands if each.prefix and _is_at(each.prefix, [where])]:
             self._strands.discard(strand)
             _close(strand.code)
@@ -349,7 +349,7 @@ class Program:
         self._new = [fact for fact in self._new if not _is_at(fact.place, [where]) or fact.place in kept]
 
     def _leave(self, join: _Join) -> None:
-        """Let the code go on after a gather or a race, if nothing of it runs any more."""
+        """Continue the code after a gather or a race, once none of its branches runs any more."""
         if join.gather.is_race:
             if join.won is None or join.draining:
                 return
@@ -391,7 +391,7 @@ class Program:
 
 @contextlib.contextmanager
 def _outside_of_tasks() -> Iterator[None]:
-    """Run code as if it were in no task: `asyncio.timeout` would cancel the task of the driver, and is refused so."""
+    """Run code outside of any task, so that `asyncio.timeout` raises instead of cancelling the driver's task."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no loop runs
@@ -408,7 +408,7 @@ def _outside_of_tasks() -> Iterator[None]:
 
 
 def _told(state: RunState, given: int) -> ToldAs:
-    """Return the run that code is told it is which has seen so many ends."""
+    """Return the run whose id the code sees as its own after `given` outcomes."""
     fork = state.submitted.fork if state.submitted is not None else None
     shared = fork.code.told if fork is not None and fork.code is not None else ()
     return next((each for each in shared if given < each.ends), told_itself(state))
@@ -437,7 +437,7 @@ def _same(recorded: Asked, asked: Asked) -> bool:
 
 
 def _is_at(place: str, where: Iterable[str]) -> bool:
-    """Return whether a place, or the prefix of a branch, is one of these or in one of these branches."""
+    """Return whether a place, or the prefix of a branch, is in `where`, or below a branch that is."""
     return any(place == each or (each.endswith("/") and place.startswith(each)) for each in where)
 
 
@@ -453,7 +453,7 @@ def _explained(error: BaseException) -> str:
 
 
 def _close(code: Coroutine[Any, Any, Any]) -> None:
-    """End a coroutine. Code that awaits while it is ended has no more to say."""
+    """End a coroutine, and ignore its errors, such as that it awaits while it is being closed."""
     try:
         code.close()
     except BaseException as error:

@@ -58,11 +58,11 @@ class RunProgram(OperationProgram, Protocol):
 
     @property
     def told(self) -> ToldAs:
-        """The run that the code is told it is."""
+        """The run whose id the code sees as its own."""
         ...
 
     def mark(self, place: str, name: str, value: Any) -> Any:
-        """Return the value that the log has at this place, or store this one."""
+        """Return the value that the log has at this place; without one, store `value` and return it."""
         ...
 
     def is_past(self, place: str) -> bool:
@@ -355,13 +355,13 @@ class WorkflowRun:
 
 
 def told_itself(state: RunState) -> ToldAs:
-    """Return what the code of a run is told that runs over nothing of another one."""
+    """Return the identity that code sees while it shares no history with another run: the run's own."""
     session = state.submitted.session if state.submitted is not None else None
     return ToldAs(run=state.run, session=session, ends=0)
 
 
 def _valid(check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what a check of an argument returns. Raises `ConfigError` where it raises `ValueError`."""
+    """Call a check of an argument, and raise its `ValueError` as `ConfigError`."""
     try:
         return check(*args, **kwargs)
     except ValueError as error:
@@ -399,7 +399,7 @@ def _coroutine(code: Any, branch: Any, name: str) -> Coroutine[Any, Any, Any]:
 
 
 def _nothing(_place: str, _ended: Ended) -> None:
-    """Return what a wait for a time comes to."""
+    """Return the result of a sleep: null."""
 
 
 def _answered(place: str, ended: Ended) -> Signal | None:

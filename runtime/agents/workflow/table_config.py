@@ -226,7 +226,7 @@ def _position(key: str) -> tuple[int, int]:
 
 
 def references(value: Any, where: str) -> Iterator[Template | ConfigProblem]:
-    """Yield the templates in a value of JSON, and what is none, with its place."""
+    """Yield each text in a JSON value as a template, or as a problem if it cannot be parsed; `where` is its key."""
     match value:
         case str():
             try:
@@ -268,7 +268,7 @@ def input_names(config: TableConfig) -> list[str]:
 
 
 def _problems(data: Mapping[str, Any]) -> list[ConfigProblem]:
-    """Return what is wrong with the steps among themselves; what has another shape is passed over."""
+    """Return the problems between steps; parts of the wrong shape are left to the validation of the model."""
     steps = data.get("steps")
     tables = (
         [(index, step) for index, step in enumerate(steps or ()) if isinstance(step, Mapping)]

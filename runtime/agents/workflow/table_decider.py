@@ -1,7 +1,7 @@
-"""A table at work: what its steps came to in the log, and which operations are wanted next.
+"""A table as it runs: the outcomes of its steps in the log, and the operations that are wanted next.
 
 Like the code of a function it is a deterministic function of the log, and may be dropped and begun again at any time.
-What a condition came to is in the log: either the step has an operation, or it is skipped. So a condition is never
+The result of a condition is in the log: either the step has an operation, or it is skipped. So a condition is never
 evaluated again for a step that the log has.
 """
 
@@ -146,7 +146,7 @@ class TableDecider:
         return f"{step.id}/{step.name}#0"
 
     def _outcomes(self) -> dict[str, Outcome]:
-        """Return what has become of each step, and ask again for one that failed and is to be retried."""
+        """Return the outcome of each step so far; a failed step with attempts left is asked for again."""
         found: dict[str, Outcome] = {}
         for step in self._steps.values():
             outcome = self._outcome(step)
@@ -176,7 +176,7 @@ class TableDecider:
         return step.kind == "agent" and ended.status == "error" and tried < step.attempts
 
     def _begin(self, step: StepConfig) -> None:
-        """Ask for a step whose turn it is, unless its condition is not met."""
+        """Ask for a step whose needs are done, or skip it if its condition is not met."""
         if step.when is not None:
             names = [*self._steps, INPUT]
             try:
@@ -244,11 +244,11 @@ class TableDecider:
     # --- values -------------------------------------------------------------------------------------------------------
 
     def _filled(self, value: Any) -> Any:
-        """Return JSON with its references filled in. Raises `_Broken` for one that leads nowhere."""
+        """Return JSON with its references filled in. Raises `_Broken` for one without a value."""
         return filled(value, self._values())
 
     def _values(self) -> dict[str, Any]:
-        """Return what references and conditions see: the input, and what each step that is over came to."""
+        """Return the values for references and conditions: the input, and the outcome of each finished step."""
         values: dict[str, Any] = {INPUT: self._input}
         for step in self._steps.values():
             ended = self._skipped(step)
@@ -314,9 +314,9 @@ class TableDecider:
 
 
 def filled(value: Any, values: Mapping[str, Any], *, below_null: bool = False) -> Any:
-    """Return JSON with its references filled in from `values`. Raises `_Broken` for one that leads nowhere.
+    """Return JSON with its references filled in from `values`. Raises `_Broken` for one without a value.
 
-    `below_null`: what is below a null at the first name is null, too.
+    `below_null`: a reference into a step whose value is null is null, too.
     """
     match value:
         case str():
@@ -356,7 +356,7 @@ def _has_failed(step: StepConfig, ended: Ended) -> bool:
 
 
 def _value(step: StepConfig, operation: Operation[Any], ended: Ended) -> dict[str, Any]:
-    """Return what references see of a step that is over."""
+    """Return the value of a finished step, as references see it."""
     if _has_failed(step, ended):
         error = ended.error or (f"the answer was no: {ended.note}" if ended.note else ended.status)
         return {"status": ended.status, "error": error}
