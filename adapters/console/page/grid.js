@@ -6,10 +6,10 @@ import { useKeys } from "./keys.js";
 
 const AROUND = 8;
 
-/** @typedef {{id: string, label: any, width: string, cell: (row: any, n: number, before?: any) => any, kind?: string, narrow?: boolean, wide?: boolean, from?: number}} Column */
+/** @typedef {{id: string, label: any, width: string, cell: (row: any, n: number, before?: any) => any, kind?: string, narrow?: boolean, wide?: boolean, from?: number, below?: number}} Column */
 
 /** The rows of a grid. Columns with `narrow: false` are left out where there is little width, those with `wide: false`
- * where there is much, and those with `from` below so many pixels.
+ * where there is much, those with `from` below so many pixels, and those with `below` from so many on.
  * @param {{label: string, columns: Column[], rows: any[], rowKey: (row: any, n: number) => string, total?: number|null,
  *   cursor: number, onCursor: (n: number) => void, onOpen?: (row: any, n: number) => void, onEnd?: () => void,
  *   chosen?: Set<string>, onChoose?: (row: any) => void, follow?: boolean, onLeave?: () => void, rowClass?: (row: any) => string, onTop?: (top: boolean) => void,
@@ -20,8 +20,8 @@ export function Grid({ label, columns, rows, rowKey, total, cursor, onCursor, on
   const [view, setView] = useState({ top: 0, height: 600, width: 1000 });
   const small = narrow.value;
   const rowHeight = small ? narrowHeight : height ?? (preferences.value.density === "compact" ? 26 : 32);
-  const shownColumns = columns.filter((column) => (small ? column.narrow !== false : column.wide !== false && (column.from ?? 0) <= view.width));
-  const head = small ? 0 : 30;
+  const shownColumns = columns.filter((column) => (small ? column.narrow !== false : column.wide !== false && (column.from ?? 0) <= view.width && view.width < (column.below ?? Infinity)));
+  const head = small ? 0 : 31; // with its border
   const template = small ? undefined : shownColumns.map((column) => column.width).join(" ");
 
   useLayoutEffect(() => {
@@ -40,7 +40,7 @@ export function Grid({ label, columns, rows, rowKey, total, cursor, onCursor, on
     const y = cursor * rowHeight;
     if (y < element.scrollTop) element.scrollTop = y;
     else if (y + rowHeight + head > element.scrollTop + element.clientHeight) element.scrollTop = y + rowHeight + head - element.clientHeight;
-  }, [cursor, rowHeight]);
+  }, [cursor, rowHeight, view.height]); // what is above the grid may take its room: the row stays in sight
 
   // Where the end is, is known before the browser has scrolled there: the last rows are drawn once, not a frame later.
   const end = Math.max(0, rows.length * rowHeight + head - view.height), top = follow ? end : view.top;

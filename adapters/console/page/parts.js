@@ -296,7 +296,7 @@ export function Act({ act, class: kind = "", disabled, title, type = "button", c
   return html`<button type=${type} class=${kind} title=${title} disabled=${disabled} aria-busy=${busy} onClick=${run}>${children}</button>`;
 }
 
-const NARROW = matchMedia("(max-width: 760px)");
+const NARROW = matchMedia("(max-width: 900px)");
 export const narrow = signal(NARROW.matches);
 NARROW.addEventListener("change", () => {
   narrow.value = NARROW.matches;

@@ -115,12 +115,16 @@ export function clock(at, utc, ms = false) {
   return formatted(at, utc, ms);
 }
 
-/** Relative up to an hour, else date and time. @param {number} at @param {number} now @param {boolean} utc */
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
+
+/** Relative up to an hour, else the time, with its date if that is another one: `26 Nov 14:05`. @param {number} at @param {number} now @param {boolean} utc */
 export function ago(at, now, utc) {
   const past = now - at;
   if (past > 3600 || past < -3600) {
-    const today = moment(now, utc).slice(0, 10) === moment(at, utc).slice(0, 10);
-    return today ? formatted(at, utc) : moment(at, utc).replace(/:\d\d( UTC)?$/, "$1");
+    const today = moment(now, utc).slice(0, 10), [date, time] = moment(at, utc).split(" ");
+    if (date === today) return time;
+    const short = date.slice(0, 4) === today.slice(0, 4) ? day.format(Date.parse(date)) : date;
+    return `${short} ${time.slice(0, 5)}`;
   }
   if (past < -1) return `in ${rough(-past)}`;
   return past < 1 ? "now" : `${rough(past)} ago`;

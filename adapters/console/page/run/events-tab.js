@@ -3,7 +3,7 @@ import { useEffect, useMemo, useState } from "../vendor/preact.js";
 import { html, Empty, narrow } from "../parts.js";
 import { Grid } from "../grid.js";
 import { place, tune } from "../route.js";
-import { clock, count, moment, oneLine, span, visible } from "../text.js";
+import { clock, count, moment, oneLine, plural, span, visible } from "../text.js";
 import { preferences } from "../preferences.js";
 import { useKeys } from "../keys.js";
 
@@ -43,9 +43,10 @@ export function EventsTab({ feed, detail, small }) {
     const row = rows[n];
     if (row?.revision) tune({ rev: String(row.revision), of: row.run_id && row.run_id !== own ? row.run_id : null });
   };
+  const openWhole = (/** @type {any} */ row) => tune({ panel: "event", rev: String(row.revision), of: row.run_id && row.run_id !== own ? row.run_id : null });
   useKeys({
     f: () => setFollow(!followed),
-    e: here >= 0 ? () => tune({ panel: "event", rev: String(rows[here].revision) }) : undefined,
+    e: here >= 0 ? () => openWhole(rows[here]) : undefined,
     "/": () => document.querySelector(/** @type {any} */ (".events input[type=search]"))?.focus(),
   });
   const { utc } = preferences.value;
@@ -53,13 +54,13 @@ export function EventsTab({ feed, detail, small }) {
   const columns = useMemo(() => [
     { id: "revision", label: "Rev", width: "3.6rem", kind: "number dim", cell: (/** @type {any} */ row) => row.revision ?? "" },
     { id: "time", label: "Time", width: "7.6rem", cell: (/** @type {any} */ row) => html`<span title=${clock(row.at, !utc, true)}>${clock(row.at, utc, true)}</span>` },
-    { id: "gap", label: "Gap", width: "5rem", kind: "number dim", narrow: false, cell: (/** @type {any} */ row, /** @type {number} */ n, /** @type {any} */ before) => (before ? `+${span(row.at - before.at)}` : "") },
+    { id: "gap", label: "Gap", width: "5rem", kind: "number dim", from: 760, narrow: false, cell: (/** @type {any} */ row, /** @type {number} */ n, /** @type {any} */ before) => (before ? `+${span(row.at - before.at)}` : "") },
     { id: "type", label: "Type", width: "10.5rem", cell: (/** @type {any} */ row) => html`<span class=${`event-type s-${styleOf(row) || "plain"}`}>${visible(row.type)}</span>` },
-    { id: "step", label: "Step", width: "3.2rem", kind: "dim number", cell: (/** @type {any} */ row) => row.step ?? "" },
-    ...(family ? [{ id: "agent", label: "Agent", width: "8rem", narrow: false, cell: (/** @type {any} */ row) => html`<span class=${row.run_id === own ? "" : "dim"} title=${row.run_id}>${"· ".repeat(row.depth ?? 0)}${visible(row.agent ?? "")}</span>` }] : []),
+    { id: "step", label: "Step", width: "3.2rem", kind: "dim number", from: 660, cell: (/** @type {any} */ row) => row.step ?? "" },
+    ...(family ? [{ id: "agent", label: "Agent", width: "8rem", from: 560, narrow: false, cell: (/** @type {any} */ row) => html`<span class=${row.run_id === own ? "" : "dim"} title=${row.run_id}>${"· ".repeat(row.depth ?? 0)}${visible(row.agent ?? "")}</span>` }] : []),
     { id: "what", label: "What happened", width: "minmax(10rem, 1fr)", cell: (/** @type {any} */ row) => html`<span class="line" title=${oneLine(detailOf(row, utc), 1000)}><b>${oneLine(row.what, 120)}</b> ${oneLine(detailOf(row, utc), 320)}</span>` },
   ], [utc, family, own]);
   return html`<section class="events fill">${
-    small ? null : html`<div class="row bar"><span class="chips" role="group" aria-label="Level">${Object.keys(LEVELS).map((name) => html`<button type="button" key=${name} aria-pressed=${name === level} onClick=${() => tune({ level: name === "normal" ? null : name })}>${name}</button>`)}</span><label class="search"><span class="visually-hidden">Filter events</span><input type="search" placeholder="filter" value=${query.get("q") ?? ""} onInput=${(/** @type {any} */ e) => tune({ q: e.target.value })} /></label><span class="dim">${rows.length === feed.rows.length ? `${count(rows.length)} events` : `${count(rows.length)} of ${count(feed.rows.length)} events`}</span><span class="grow"></span>${detail.row.ended_at ? null : html`<label class="row"><input type="checkbox" checked=${followed} onChange=${() => setFollow(!followed)} /> follow <kbd>f</kbd></label>`}</div>`
-  }${rows.length ? html`<${Grid} label="Events" columns=${columns} rows=${rows} rowKey=${(/** @type {any} */ row, /** @type {number} */ n) => `${row.run_id ?? ""}-${row.revision ?? `n${n}`}`} cursor=${here} onCursor=${choose} onOpen=${(/** @type {any} */ row) => tune({ panel: "event", rev: String(row.revision), of: row.run_id && row.run_id !== own ? row.run_id : null })} follow=${followed && !revision} onLeave=${() => setFollow(false)} steady=${columns} height=${26} narrowHeight=${52} />` : html`<${Empty} title=${feed.rows.length ? "No event matches" : "Submitted, not claimed yet"} />`}</section>`;
+    small ? null : html`<div class="row bar"><span class="chips" role="group" aria-label="Level">${Object.keys(LEVELS).map((name) => html`<button type="button" key=${name} aria-pressed=${name === level} onClick=${() => tune({ level: name === "normal" ? null : name })}>${name}</button>`)}</span><label class="search"><span class="visually-hidden">Filter events</span><input type="search" placeholder="filter" value=${query.get("q") ?? ""} onInput=${(/** @type {any} */ e) => tune({ q: e.target.value })} /></label><span class="dim">${rows.length === feed.rows.length ? plural(rows.length, "event") : `${count(rows.length)} of ${plural(feed.rows.length, "event")}`}</span><span class="grow"></span>${detail.row.ended_at ? null : html`<label class="row"><input type="checkbox" checked=${followed} onChange=${() => setFollow(!followed)} /> follow <kbd>f</kbd></label>`}</div>`
+  }${rows.length ? html`<${Grid} label="Events" columns=${columns} rows=${rows} rowKey=${(/** @type {any} */ row, /** @type {number} */ n) => `${row.run_id ?? ""}-${row.revision ?? `n${n}`}`} cursor=${here} onCursor=${choose} onOpen=${openWhole} follow=${followed && !revision} onLeave=${() => setFollow(false)} steady=${columns} height=${26} narrowHeight=${52} />` : html`<${Empty} title=${feed.rows.length ? "No event matches" : "Submitted, not claimed yet"} />`}</section>`;
 }

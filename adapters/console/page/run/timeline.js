@@ -294,16 +294,26 @@ export class Timeline {
       g.beginPath();
       g.rect(a, y, wide - 4, tall);
       g.clip();
-      const text = `${bad ? "✕ " : ""}${oneLine(bar.name, 80)}${bar.end === null ? " …" : wide > 150 ? `  ${span(bar.end - bar.start)}` : ""}`;
-      const left = Math.max(a, this.gutter) + 5;
-      if (bad && bar.state !== "lost") {
+      const left = Math.max(a, this.gutter) + 5, patterned = waits || (bad && bar.state !== "lost");
+      const text = this.fitting(g, bar, `${bad ? "✕ " : ""}${oneLine(bar.name, 80)}`, b - left - 6);
+      if (patterned) {
+        // Over the pattern, text would be hard to read.
         g.fillStyle = c.bg;
         g.fillRect(left - 2, y + 2, g.measureText(text).width + 4, tall - 4);
-        g.fillStyle = c.bad;
-      } else g.fillStyle = waits ? c.text : c.onBar;
+      }
+      g.fillStyle = !patterned ? c.onBar : bad ? c.bad : c.text;
       g.fillText(text, left, y + tall / 2 + 0.5);
       g.restore();
     }
+  }
+
+  /** What is written on a bar in so many pixels: its name with how long it took, the name, or its beginning.
+   * @param {CanvasRenderingContext2D} g @param {Bar} bar @param {string} name @param {number} room */
+  fitting(g, bar, name, room) {
+    const whole = bar.end === null ? `${name} …` : `${name}  ${span(bar.end - bar.start)}`;
+    for (const text of [whole, name]) if (g.measureText(text).width <= room) return text;
+    const drawn = Math.floor((name.length * room) / g.measureText(name).width) - 1;
+    return drawn > 0 ? `${name.slice(0, drawn)}…` : "";
   }
 
   /** The revision that is looked at. @param {CanvasRenderingContext2D} g @param {number} height */

@@ -19,6 +19,8 @@ const KEPT = 1000;
 /** A reason comes and goes by itself, too: a run that nobody serves is told as such after some seconds. */
 const AGAIN_MS = 5000;
 const HEIGHTS = { normal: 46, compact: 30 };
+/** Below so many pixels, two columns share one where rows have two lines; rows of one line have a reason less to show. */
+const SHARED = 1300, CROWDED = 950;
 
 /** The total of counts; a text if one is not exact. @param {Record<string, number|string>} counts */
 function total(counts) {
@@ -173,6 +175,7 @@ function treeOf(rows) {
   return found;
 }
 
+/** @type {import("../grid.js").Column[]} */
 const COLUMNS = [
   { id: "status", label: "Status", width: "10.4rem", cell: (/** @type {any} */ row) => html`<${Status} status=${row.status} reason=${row.status === "paused" ? row.reason : row.status === "error" ? row.error_type : ""} />` },
   { id: "run", label: "Run", width: "9.2rem", cell: (/** @type {any} */ row) => html`${row.depth ? html`<span class="dim" aria-hidden="true">${"· ".repeat(Math.min(row.depth, 6))}</span><span class="visually-hidden">level ${row.depth} </span>` : null}<a class="mono" tabindex="-1" href=${url(`/runs${at(row.run_id)}`)} title=${visible(row.run_id)}>${shortened(row.run_id)}</a>${row.forked_from ? html` <span class="tag" title=${`Fork of ${row.forked_from}`}>fork</span>` : null}${row.parent ? html` <span class="tag" title=${`Child of ${row.parent}`}>child</span>` : null}` },
@@ -181,15 +184,31 @@ const COLUMNS = [
     const why = whyOf(row);
     return html`<span class="line" title=${visible(row.input)}>${oneLine(row.input, 200) || html`<span class="dim">${row.buried ? row.buried : "no input"}</span>`}</span>${why ? html`<span class=${`line why ${row.status === "error" ? "bad" : ""}`} title=${visible(why)}>${oneLine(why, 200)}</span>` : null}`;
   } },
-  { id: "meta", label: "Agent, started, cost", width: "0", wide: false, cell: (/** @type {any} */ row) => html`${visible(row.agent)} · <${Time} at=${row.submitted_at} /> · ${money(row.cost_usd)}` },
-  { id: "started", label: "Started", width: "6rem", narrow: false, cell: (/** @type {any} */ row) => html`<${Time} at=${row.submitted_at} />` },
-  { id: "took", label: "Took", width: "5rem", kind: "number", cell: (/** @type {any} */ row) => html`<${Took} from=${row.submitted_at} to=${row.ended_at} />` },
-  { id: "steps", label: "Steps", width: "3.2rem", kind: "number", from: 1150, narrow: false, cell: (/** @type {any} */ row) => count(row.steps) },
-  { id: "tokens", label: "Tokens", width: "4.6rem", kind: "number", narrow: false, cell: (/** @type {any} */ row) => count(row.usage.total_tokens) },
-  { id: "cost", label: "Cost", width: "4.8rem", kind: "number", narrow: false, cell: (/** @type {any} */ row) => (row.cost_usd === null ? html`<span class="dim" title="The price of a model is not known">unknown</span>` : money(row.cost_usd)) },
-  { id: "session", label: "Session", width: "minmax(4rem, .6fr)", from: 1000, narrow: false, cell: (/** @type {any} */ row) => (row.session ? html`<a tabindex="-1" href=${url(`/sessions${at(row.session)}`)}>${visible(row.session)}</a>` : html`<span class="dim">–</span>`) },
-  { id: "worker", label: "Worker", width: "minmax(4rem, .8fr)", from: 1250, narrow: false, cell: (/** @type {any} */ row) => html`<span title=${visible(row.worker)}>${visible(row.worker) || html`<span class="dim">–</span>`}</span>${row.takeovers ? html` <span class="tag warn" title=${`${plural(row.takeovers, "takeover")}, epoch ${row.epoch}`}>↷${row.takeovers}</span>` : null}` },
+  { id: "meta", label: "Agent, started, cost", width: "0", wide: false, cell: (/** @type {any} */ row) => html`${visible(row.agent)} · <${Time} at=${row.submitted_at} />${row.cost_usd === null ? "" : ` · ${money(row.cost_usd)}`}` },
+  { id: "started", label: "Started", width: "7.2rem", from: SHARED, narrow: false, cell: (/** @type {any} */ row) => html`<${Time} at=${row.submitted_at} />` },
+  { id: "when", label: "Started, took", width: "7.2rem", below: SHARED, narrow: false, cell: (/** @type {any} */ row) => html`<span class="line"><${Time} at=${row.submitted_at} /></span><span class="line dim"><${Took} from=${row.submitted_at} to=${row.ended_at} /></span>` },
+  { id: "took", label: "Took", width: "6.2rem", kind: "number", from: SHARED, cell: (/** @type {any} */ row) => html`<${Took} from=${row.submitted_at} to=${row.ended_at} />` },
+  { id: "steps", label: "Steps", width: "3.2rem", kind: "number", from: SHARED, narrow: false, cell: (/** @type {any} */ row) => count(row.steps) },
+  { id: "tokens", label: "Tokens", width: "4.6rem", kind: "number", from: SHARED, narrow: false, cell: (/** @type {any} */ row) => count(row.usage.total_tokens) },
+  { id: "usage", label: "Tokens, steps", width: "6.9rem", kind: "number", from: CROWDED, below: SHARED, narrow: false, cell: (/** @type {any} */ row) => html`<span class="line">${count(row.usage.total_tokens)}</span><span class="line dim">${plural(row.steps, "step")}</span>` },
+  { id: "cost", label: "Cost", width: "4.8rem", kind: "number", from: 800, narrow: false, cell: (/** @type {any} */ row) => (row.cost_usd === null ? html`<span class="dim" title="The price of a model is not known">unknown</span>` : money(row.cost_usd)) },
+  { id: "session", label: "Session", width: "minmax(4rem, .6fr)", from: SHARED, narrow: false, cell: sessionOf },
+  { id: "worker", label: "Worker", width: "minmax(4rem, .8fr)", from: SHARED, narrow: false, cell: workerOf },
+  { id: "where", label: "Session, worker", width: "minmax(8.2rem, 1fr)", from: CROWDED, below: SHARED, narrow: false, cell: (/** @type {any} */ row) => html`<span class="line">${sessionOf(row)}</span>${row.worker ? html`<span class="line dim">${workerOf(row)}</span>` : null}` },
 ];
+
+/** Where rows have one line, each value has a column of its own, in less room. */
+const COMPACT = COLUMNS.filter((column) => !column.below).map((column) => (column.from === SHARED ? { ...column, from: CROWDED } : column));
+
+/** @param {any} row */
+function sessionOf(row) {
+  return row.session ? html`<a tabindex="-1" href=${url(`/sessions${at(row.session)}`)} title=${visible(row.session)}>${visible(row.session)}</a>` : html`<span class="dim">–</span>`;
+}
+
+/** @param {any} row */
+function workerOf(row) {
+  return html`${row.takeovers ? html`<span class="tag warn" title=${`${plural(row.takeovers, "takeover")}, epoch ${row.epoch}`}>↷${row.takeovers}</span> ` : null}<span title=${visible(row.worker)}>${visible(row.worker) || html`<span class="dim">–</span>`}</span>`;
+}
 
 /** @param {string} id */
 function shortened(id) {
@@ -227,7 +246,7 @@ export default function Runs() {
     choose(next);
   };
   const heading = html`<header class="view-head"><h1>Runs</h1><${Filter} filter=${filter} field=${field} /><${Views} filter=${filter} />${mayAct() && me.value.agents?.length ? html`<${Start} />` : null}</header>`;
-  const counts = list.counts ?? {};
+  const counts = list.counts ?? {}, columns = preferences.value.density === "compact" ? COMPACT : COLUMNS;
   const status = tokens(filter).find((token) => token.name === "status")?.value ?? "";
   const chips = html`<div class="chips" role="group" aria-label="By status"><button type="button" aria-pressed=${!status} onClick=${() => tune({ f: withFilter(filter, "status", null) })}>all <b>${list.counts ? count(total(counts)) : "–"}</b></button>${STATUSES.map((name) => html`<button type="button" key=${name} class=${`is-${name}`} aria-pressed=${status === name} onClick=${() => tune({ f: withFilter(filter, "status", status === name ? null : name) })}><${Icon} name=${name} filled=${name === "running"} />${name} <b>${list.counts ? count(counts[name] ?? 0) : "–"}</b></button>`)}<button type="button" aria-pressed=${asTree} title="Children below their parents, forks below their origins" onClick=${() => tune({ tree: asTree ? null : "1" })}><${Icon} name="child" />tree</button></div>`;
   let body;
@@ -237,7 +256,7 @@ export default function Runs() {
   else
     body = html`<div class=${`fill loaded${list.stale ? " stale" : ""}`}>
       ${list.fresh.length ? html`<button type="button" class="fresh" onClick=${list.show}>${list.fresh.length < KEPT ? plural(list.fresh.length, "new run") : `${count(KEPT)}+ new runs`}, show</button>` : null}
-      <${Grid} label="Runs" columns=${mayAct() && !narrow.value ? [{ id: "choose", label: html`<span class="visually-hidden">Chosen</span>`, width: "1.6rem", cell: (/** @type {any} */ each) => html`<input type="checkbox" tabindex="-1" aria-label=${`Choose ${each.run_id}`} checked=${chosen.has(each.run_id)} onChange=${() => toggle(each)} />` }, ...COLUMNS] : COLUMNS}
+      <${Grid} label="Runs" columns=${mayAct() && !narrow.value ? [{ id: "choose", label: html`<span class="visually-hidden">Chosen</span>`, width: "1.6rem", cell: (/** @type {any} */ each) => html`<input type="checkbox" tabindex="-1" aria-label=${`Choose ${each.run_id}`} checked=${chosen.has(each.run_id)} onChange=${() => toggle(each)} />` }, ...columns] : columns}
         rows=${shownRows} rowKey=${(/** @type {any} */ each) => each.run_id} total=${list.next ? -2 : list.rows.length} cursor=${cursor} onCursor=${setCursor} onOpen=${(/** @type {any} */ each) => go(`/runs${at(each.run_id)}`)}
         onEnd=${list.more} chosen=${chosen} onChoose=${mayAct() ? toggle : undefined} height=${HEIGHTS[preferences.value.density]} narrowHeight=${96} onTop=${(/** @type {boolean} */ top) => (list.onTop.current = top)} /></div>`;
   return html`<section class="view runs">${heading}${chips}${chosen.size ? html`<${Batch} chosen=${[...chosen]} done=${() => choose(new Set())} />` : null}${body}</section>`;
