@@ -30,6 +30,7 @@ FoldlogError                    catch this to catch every error of foldlog
 ├── OperationFailed             an operation of a workflow failed: catch it in the workflow's code (place, status)
 ├── ApprovalError               the approval cannot be answered like this (unknown, answered, invalid)
 ├── SignalError                 the signal cannot be sent like this (name, size, schema of the wait)
+│   ├── SignalMisfit            the data is too large, or does not fit the schema of the open wait: send other data
 │   └── TooManySignals          the run has 1,000 signals that no wait has taken
 └── UnsupportedByExecutor       choose another executor or switch the feature off (feature, executor, remedy)
 """
@@ -353,6 +354,10 @@ class SignalError(FoldlogError):
 
     Nothing is stored then.
     """
+
+
+class SignalMisfit(SignalError):
+    """The data is too large, no JSON that can be stored, or does not fit the schema of the open wait."""
 
 
 class TooManySignals(SignalError):

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ...eventlog.errors import SignalError, TooManySignals
+from ...eventlog.errors import SignalError, SignalMisfit, TooManySignals
 from ...eventlog.events import (
     SignalDropped,
     SignalReceived,
@@ -199,7 +199,7 @@ def given_data(what: str, data: object) -> Any:
     try:
         return as_json(data)
     except NotJson as error:
-        raise SignalError(f"the data of {what} cannot be stored as JSON: {error}") from None
+        raise SignalMisfit(f"the data of {what} cannot be stored as JSON: {error}") from None
 
 
 def _given_text(what: str, text: object) -> str:
@@ -215,7 +215,10 @@ def _given_text(what: str, text: object) -> str:
 
 
 def check_callback(state: RunState, given: AnswerCallback, now: float) -> None:
-    """Raise `SignalError` unless the callback can be answered like this, or was with this token."""
+    """Raise `SignalError` unless the callback can be answered like this, or was with this token.
+
+    `SignalMisfit` leaves the token valid, for an answer that fits.
+    """
     if state.signal_number("", given.sha256) is not None:
         return
     _check_size("a callback", given.data)
@@ -229,12 +232,18 @@ def check_callback(state: RunState, given: AnswerCallback, now: float) -> None:
     ended = wait_id in call.waits and call.waits[wait_id].ended is not None
     if ended or (callback.until is not None and callback.until <= now):
         raise SignalError("the callback's time is over")
+    wait = call.open_wait
+    if wait is None or wait.wait_id != wait_id:
+        return
+    problem = misfit(wait, given.data)
+    if problem is not None:
+        raise SignalMisfit(f"the data does not fit the schema of callback {wait.name!r}: {problem}")
 
 
 def _check_size(what: str, data: object) -> None:
     size = len(msgspec.json.encode(data))
     if size > SIGNAL_BYTES_MAX:
-        raise SignalError(
+        raise SignalMisfit(
             f"the data of {what} has {size:,} bytes, more than {SIGNAL_BYTES_MAX:,}: "
             "store it elsewhere, and send where it is"
         )
@@ -265,7 +274,7 @@ def check_signal(state: RunState, signal: SendSignal) -> None:
     wait = call.open_wait if call is not None else None
     problem = misfit(wait, signal.data) if wait is not None else None
     if problem is not None:
-        raise SignalError(f"the data does not fit the schema of the wait for {signal.name!r}: {problem}")
+        raise SignalMisfit(f"the data does not fit the schema of the wait for {signal.name!r}: {problem}")
 
 
 def timers_of(state: RunState) -> list[tuple[str, float]]:

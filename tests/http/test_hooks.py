@@ -378,6 +378,22 @@ async def test_a_signal_needs_a_token_and_a_callback_is_one(tmp_path: Any) -> No
         assert (await ask(app, f"/v1/callbacks/{told[-1]}", b"1", JSON)).status in (200, 410)
 
 
+async def test_an_answer_to_a_callback_that_does_not_fit_is_422_and_one_that_does_is_taken_after_it() -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
+
+    @workflow
+    async def scan(run: WorkflowRun) -> str:
+        answer = await run.callback("scan", lambda made: told.put(made.token), schema={"type": "integer"})
+        return str(answer and answer.data)
+
+    async with Runtime.open(log=MemoryLog(), registry=Registry(workflows=[scan])) as runtime:
+        run = await runtime.start(scan, "")
+        app, token = hooks_app(runtime, hooks={}, tokens=ROLES), await told.get()
+        answers = [await ask(app, f"/v1/callbacks/{token}", body, JSON) for body in (b'"three"', b"3")]
+        assert [each.status for each in answers] == [422, 202]
+        assert (await run.result()).output == "3"
+
+
 async def test_a_hook_sends_a_signal_once_for_each_delivery(tmp_path: Any) -> None:
     paid = {
         "verify": "standard",

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from foldlog.eventlog import AgentConfigError, ConfigError, OperationFailed, RunFailed
+from foldlog.eventlog import AgentConfigError, ConfigError, OperationFailed, RunFailed, SignalMisfit
 from foldlog.runtime import Agent, Callback, ToolFailed, WorkflowRun, tool, workflow
 
 from tests.runtime.conftest import Place, says
@@ -84,6 +84,27 @@ async def test_a_callback_is_told_once_and_its_answer_goes_on(place: Place) -> N
     assert (await run.result()).output == "letter: {'pages': 3} None"
     assert len(told) == 1
     assert token not in repr([event async for event in run.stream(detailed=True)])
+
+
+async def test_an_answer_that_does_not_fit_its_callback_is_refused_and_its_token_still_good(
+    place: Place,
+) -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
+
+    @workflow
+    async def scan(run: WorkflowRun, name: str) -> str:
+        form = {"type": "object", "required": ["pages"]}
+        answer = await run.callback("scan", lambda callback: told.put(callback.token), schema=form)
+        return f"{name}: {answer.data if answer else None}"
+
+    await place.open(scan)
+    run = await place.start(scan, "letter")
+    token = await told.get()
+    with pytest.raises(SignalMisfit, match="schema of callback 'scan'"):
+        await place.runtime.answer_callback(token, {"sheets": 3})
+    assert (await place.runtime.answer_callback(token, {"pages": 3})).is_new
+    assert (await run.result()).output == "letter: {'pages': 3}"
+    assert "signal_dropped" not in [event.type async for event in run.stream(detailed=True)]
 
 
 async def test_a_callback_that_cannot_be_told_fails(cheap: Place) -> None:
