@@ -49,7 +49,8 @@ def play(
 ) -> Played:
     """Play a scenario. The faults happen to the first worker, or to the process of the local executor.
 
-    Should it die, a second worker goes on; with `standby` that one is there from the start.
+    Should it die, it is started again, as a worker of the same release; with `standby` a second worker, of an earlier
+    one if the scenario has any, is there from the start.
     """
 
     async def main() -> Played:
@@ -74,9 +75,11 @@ def play(
 
 
 async def _go_on(world: World, victim: Process, *, at_once: bool) -> None:
-    if not at_once:
+    if at_once:
+        world.worker("w1")
+    else:
         await victim.dead.wait()
-    world.worker("w1")
+        world.worker("w0+")
 
 
 async def _release(victim: Process) -> None:

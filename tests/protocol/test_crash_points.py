@@ -48,16 +48,33 @@ IN_PART = (
 )
 PART, PART_OF_COMPANY = 29, 13
 """One in so many; it divides neither the faults of an append nor those of a read, so that each kind is in it."""
+LARGE = {
+    "company",
+    "limited",
+    "one_press",
+    "prioritized",
+    "questions",
+    "random_programs",
+    "slots",
+    "slots_below",
+    "undone",
+}
+"""They take a core minutes, so each is tried in shards; each of those ends within half a minute."""
+SHARDS = 13
+"""Each has every kind of fault, as above."""
 CASES = [
-    *(pytest.param(name, PART, id=f"{name}-in-part") for name in IN_PART),
+    *(pytest.param(name, PART, 0, id=f"{name}-in-part") for name in IN_PART),
     *(
         pytest.param(
             name,
-            1,
+            shards,
+            shard,
             marks=[] if name in EVERY_TIME else pytest.mark.nightly,
-            id=name,
+            id=name if shards == 1 else f"{name}-{shard + 1}-of-{shards}",
         )
         for name in COMPARED
+        for shards in [SHARDS if name in LARGE else 1]
+        for shard in range(shards)
     ),
 ]
 UNSAFE = ("unsafe", "unsafe_child", "approval")
@@ -75,13 +92,13 @@ def check(name: str, executor: str, faults: list[Fault], played: Played) -> list
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize(("name", "part"), CASES)
+@pytest.mark.parametrize(("name", "part", "first"), CASES)
 def test_a_run_whose_owner_dies_at_any_operation_ends_as_if_nothing_had_happened(
-    name: str, part: int, executor: str
+    name: str, part: int, first: int, executor: str
 ) -> None:
     found: list[str] = []
     deaths = 0
-    for number in range(0, 2 * operations(name, executor)["*"], part):
+    for number in range(first, 2 * operations(name, executor)["*"], part):
         call, after = number // 2 + 1, number % 2 == 1
         faults: list[Fault] = [CrashAt(call, after=after)]
         played = play(name, faults, executor=executor, silent=call % 2 == 0)
@@ -150,11 +167,13 @@ def misfortunes(counts: dict[str, int]) -> Iterator[Fault]:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize(("name", "part"), CASES)
-def test_a_run_survives_every_misfortune_at_every_operation(name: str, part: int, executor: str) -> None:
+@pytest.mark.parametrize(("name", "part", "first"), CASES)
+def test_a_run_survives_every_misfortune_at_every_operation(
+    name: str, part: int, first: int, executor: str
+) -> None:
     found: list[str] = []
     fired = 0
-    for fault in islice(misfortunes(operations(name, executor)), 0, None, part):
+    for fault in islice(misfortunes(operations(name, executor)), first, None, part):
         played = play(name, [fault], executor=executor, standby=True)
         fired += len(played.victim.handle.fired)
         found += check(name, executor, [fault], played)
