@@ -24,7 +24,7 @@ AT_ROOT = ("/health", "/ready", "/metrics", "/openapi.json")
 
 
 def console_door(runtime: Runtime, options: ApiOptions, access: Access) -> Door:
-    """Return what the API shares. Raises `ConfigError`."""
+    """Return the state that all routes share. Raises `ConfigError`."""
     options.check()
     if not is_loopback(options.host) and access.is_empty:
         raise ConfigError(
@@ -35,7 +35,7 @@ def console_door(runtime: Runtime, options: ApiOptions, access: Access) -> Door:
 
 
 def console_app(door: Door, *others: Sequence[BaseRoute]) -> Starlette:
-    """Return the application: the API at `/api/v1`, the page with `console`, and other parts, which come first."""
+    """Return the application: other parts first, then the API at `/api/v1`, and the page if `console` is set."""
     routes: list[BaseRoute] = [route for part in others for route in part]
     inner: list[BaseRoute] = [Mount("/api/v1", Shell(api_app(door, ROUTES), door))]
     inner += shielded(starlette_routes(door, [route for route in ROUTES if route.path in AT_ROOT]), door)

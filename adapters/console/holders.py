@@ -1,4 +1,4 @@
-"""Workers, holders of slots and lanes, and waiting runs, as the routes answer them and the stream sends changes."""
+"""Workers, holders of slots and lanes, and waiting runs, in the form that both the routes and the stream return."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Workers(msgspec.Struct, frozen=True):
 
 
 class Holders(msgspec.Struct, frozen=True):
-    """Agents with open runs or workers, lanes with open runs, slots in use, and breakers that have counted failures."""
+    """Agents with open runs or workers, lanes with open runs, slots in use, and breakers with failures."""
 
     agents: list[AgentRow]
     lanes: list[LaneRow]
@@ -25,12 +25,12 @@ class Holders(msgspec.Struct, frozen=True):
 
 
 async def workers_of(operations: Operations) -> Workers:
-    """Look who drives."""
+    """Return the processes that drive runs."""
     return Workers(await operations.workers(), await operations.lost_workers())
 
 
 async def holders_of(operations: Operations) -> Holders:
-    """Look who holds and who waits."""
+    """Return the holders of lanes and slots, and the runs that wait for them."""
     return Holders(
         await operations.agents(),
         await operations.lanes(),

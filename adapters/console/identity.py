@@ -1,7 +1,7 @@
-"""Identify the caller: the holder of a token, a browser that signed in with one, a user that a proxy names, or anybody.
+"""Identify the caller: the holder of a token, a signed-in browser, a user named by a proxy, or an anonymous caller.
 
-A browser's cookie is made from a token or a one-time key, and this process keeps only its SHA-256, in memory: after a
-restart people sign in again.
+A browser gets its cookie for a token or a one-time key. This process keeps only the cookie's SHA-256, in memory: after
+a restart, users sign in again.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ SIGN_INS_MAX = 1000
 
 
 class Actor(msgspec.Struct, frozen=True):
-    """The caller of a request: `name` is the actor that events name. `token`: the SHA-256 of its token, if it has one.
+    """The caller of a request. Events record `name`; `token` is the SHA-256 (hex) of its token, empty without one.
 
-    `by_cookie`: a browser sends this with every request to this host, also with those that other pages make it send.
+    `by_cookie`: the browser sends the credentials by itself, so the request may have been forged by another page.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Identity:
         self._records: deque[SignInRecord] = deque(maxlen=SIGN_INS_MAX)
 
     def actor_of(self, request: Request) -> Actor | None:
-        """Return the actor of a request, null for one that is not signed in. Raises `Refused` (403) if it is forged."""
+        """Return the actor of a request; None if it is not signed in. Raises `Refused` (403) for a forged request."""
         actor = self._found(request)
         if request.method not in SAFE and (actor is None or not _has_bearer(request)):
             self._check_origin(request, strict=actor is not None and actor.by_cookie)
@@ -93,7 +93,7 @@ class Identity:
         return None if holder is None else Actor(holder.name, holder.role, token=_digest(token))
 
     def _still_valid(self, actor: Actor) -> bool:
-        """Return whether the token that a session was made from is still there, with the same role."""
+        """Return whether the token of a session is still valid and has the same role."""
         if not actor.token:
             return True
         holder = self.access.holder_of_digest(actor.token)
@@ -115,7 +115,7 @@ class Identity:
         return Actor(name, role, via="console", by_cookie=True)  # type: ignore[arg-type]
 
     def is_trusted(self, request: Request) -> bool:
-        """Return whether a request comes from a proxy that is believed."""
+        """Return whether a request comes from a trusted proxy."""
         try:
             address = ipaddress.ip_address(request.client.host if request.client else "")
         except ValueError:
@@ -123,9 +123,10 @@ class Identity:
         return any(address in network for network in self._networks)
 
     def _check_origin(self, request: Request, *, strict: bool) -> None:
-        """Refuse what another page made the browser send. Another port of this host is the same site, and is refused.
+        """Raise `Refused` (403) for a request that a page of another origin made the browser send.
 
-        `strict` refuses a request without both headers, too: browsers send at least one of them.
+        Another port of this host is another origin, although the same site. `strict` also refuses a request without
+        `Sec-Fetch-Site` and `Origin`: browsers send at least one of them.
         """
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
         if site is not None:
@@ -142,17 +143,17 @@ class Identity:
     # --- signing in ---------------------------------------------------------------------------------------------------
 
     def one_time_key(self) -> str:
-        """Return a new key with which one browser may sign in as `local`, once, within a minute."""
+        """Return a new key that signs one browser in as `local`. It is valid once, for one minute."""
         key = secrets.token_urlsafe(32)
         self._keys[_digest(key)] = self._now() + KEY_S
         return key
 
     def sign_ins(self) -> list[SignInRecord]:
-        """Return the last sign-ins, newest first."""
+        """Return the latest sign-ins, newest first."""
         return [*self._records][::-1]
 
     def sign_in(self, *, token: str = "", key: str = "", address: str = "") -> tuple[Actor, str]:
-        """Return the actor and the value of a new cookie. Raises `Refused` (401)."""
+        """Start a session; return its actor and the value of its cookie. Raises `Refused` (401)."""
         actor = self._of_key(key) if key else self._of_token(token)
         at = self._now()
         if actor is None:
@@ -174,7 +175,7 @@ class Identity:
         return Actor(LOCAL, "admin") if until > self._now() else None
 
     def sign_out(self, request: Request) -> None:
-        """Forget the session of a cookie."""
+        """End the session of the request's cookie, if it has one."""
         self._sessions.pop(_digest(request.cookies.get(cookie_name(request), "")), None)
 
 
@@ -188,13 +189,13 @@ def check_role(actor: Actor | None, role: Role) -> Actor:
 
 
 def cookie_name(request: Request) -> str:
-    """Return the name of the cookie. Cookies know no ports, so it has that of the server."""
+    """Return the name of the cookie. Cookies are shared between ports of a host, so the name includes the port."""
     server = request.scope.get("server") or ("", 0)
     return f"{'__Host-' if request.url.scheme == 'https' else ''}foldlog-{server[1]}"
 
 
 def scheme_of(request: Request, identity: Identity) -> str:
-    """Return the scheme that the browser used, of which a trusted proxy tells."""
+    """Return the scheme that the browser used, as reported by a trusted proxy, else that of the request."""
     told = request.headers.get("x-forwarded-proto", "")
     return told if told in {"http", "https"} and identity.is_trusted(request) else request.url.scheme
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the table of routes and the structs in it."""
+"""Build the OpenAPI document from the table of routes and its structs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PROBLEM = {
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem: what is wrong, where, and what to do. Errors add what they carry."""
+    """A problem document: what is wrong, where, and what to do. An error may add members of its own."""
 
     type: str
     title: str

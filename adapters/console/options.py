@@ -1,4 +1,4 @@
-"""Options of serving the API: the names it answers to, who is let in without a token, and the proxies it believes."""
+"""Options of serving the API: its host names, access without a token, and trusted proxies."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of `foldlog console` and `foldlog serve --api`, as they are given; see the reference.
+    """The options of `foldlog console` and `foldlog serve --api`, as given on the command line; see the reference.
 
-    - `no_auth`: everybody is `local` with the role admin; on loopback only.
-    - `read_only`: everybody is a viewer.
-    - `console`: the browser's page is served, and its users get a one-time key.
-    - `executor`: the executor of runs that name none.
-    - `protocols`: the protocols that are served before agents, of which the page tells.
+    - `no_auth`: every caller is `local` with the role admin; only on loopback.
+    - `read_only`: every caller is a viewer.
+    - `console`: serve the browser's page, and print a one-time key to sign in with.
+    - `executor`: the default executor of runs.
+    - `protocols`: the names of the protocols that expose the agents, shown by the page.
     """
 
     host: str = "127.0.0.1"
@@ -41,7 +41,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     protocols: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Raise `ConfigError` for an option that is not valid, or that another one rules out."""
+        """Raise `ConfigError` for an invalid option, or for two that exclude each other."""
         if self.no_auth and not is_loopback(self.host):
             raise ConfigError(
                 f"--no-auth lets everybody in, so it needs a loopback address, not --host {self.host}"
@@ -61,7 +61,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
         self.networks()
 
     def networks(self) -> Sequence[Network]:
-        """Return the addresses whose proxies are believed. Raises `ConfigError`."""
+        """Return the networks of trusted proxies. Raises `ConfigError`."""
         try:
             return [ipaddress.ip_network(text, strict=False) for text in self.trust_proxies]
         except ValueError as error:
@@ -70,7 +70,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
             ) from None
 
     def serves_host(self, given: str) -> bool:
-        """Return whether the name in a `Host` header is one of this server (a name of another may be rebound to it)."""
+        """Return whether a `Host` header names this server. Refusing other names prevents DNS rebinding."""
         name = host_name(given)
         if name in LOOPBACK_NAMES or name == self.host.lower():
             return True

@@ -1,7 +1,7 @@
-"""The files of the browser's page, as they are in `page/`: no build, no foreign origin, no inline script.
+"""Serve the files of the browser's page as they are in `page/`: no build step, no other origin, no inline script.
 
-The page names its files below `/files-VERSION/`, so a browser keeps them, and asks for them again only once one of them
-has changed. The version is that of the files on disk: after an edit, reload the page, no more.
+The page loads its files from `/files-VERSION/`, so a browser caches them until one of them changes. The version is
+computed from the files on disk: after an edit, reloading the page is enough.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _TYPES = {
 
 
 def page_routes(base_path: str = "", page: Path = PAGE) -> list[BaseRoute]:
-    """Return the routes of the page: its files, and for every other address the page itself, which has the views.
+    """Return the routes of the page: its files, and for every other address the page itself, which routes to a view.
 
-    The page is served at any depth, so it names its first files by their whole path, with `base_path` before it; these
-    find everything else from where they are.
+    The page may be served at any depth, so it refers to its first files by an absolute path, below `base_path`; those
+    refer to the others by relative paths.
     """
 
     async def file(request: Request) -> Response:
@@ -57,7 +57,7 @@ def page_routes(base_path: str = "", page: Path = PAGE) -> list[BaseRoute]:
 
 
 def _version(page: Path) -> str:
-    """Return a digest of the names, sizes and times of all files, which costs less than to read them."""
+    """Return a digest of the names, sizes and modification times of all files, which is cheaper than reading them."""
     found = [Path(folder, name) for folder, _, names in os.walk(page) for name in names]
     files = sorted(
         (str(file), status.st_size, status.st_mtime_ns) for file in found for status in [file.stat()]
@@ -66,7 +66,7 @@ def _version(page: Path) -> str:
 
 
 def _chosen(page: Path, name: str) -> Path:
-    """Return the file to send. Raises `HTTPException` (404) for one that is not there, or is not of the page."""
+    """Return the file to send. Raises `HTTPException` (404) for a missing file, or one outside the page's directory."""
     found = page if "\0" in name or len(name) > _NAME_MAX else (page / name).resolve()
     if not (found.is_relative_to(page.resolve()) and found.is_file()):
         if name.startswith("api/") or found.suffix in _TYPES:

@@ -1,4 +1,4 @@
-"""The places of lists: time and id of a page's last row, as one text that callers hand back."""
+"""Page tokens of lists: the time and id of a page's last row, as one string that callers send back."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ T = TypeVar("T")
 
 
 class Rows(msgspec.Struct, Generic[T], frozen=True):
-    """A page of a list. `next` is the `before` of the page after it, null on the last one."""
+    """One page of a list. `next` is the `before` of the next page; null on the last one."""
 
     rows: list[T]
     next: str | None = None
 
 
 def place_of(at: float, name: str) -> str:
-    """Return the place of a row."""
+    """Return the page token that follows a row."""
     return base64.urlsafe_b64encode(msgspec.json.encode((at, name))).decode().rstrip("=")
 
 
 def parse_place(text: str) -> tuple[float, str] | None:
-    """Return time and id of a place; null for none. Raises `Refused` (422)."""
+    """Parse a page token into time (Unix seconds) and id; None without one. Raises `Refused` (422)."""
     if not text:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The difference of two JSON values as a JSON Patch (RFC 6902): what to add, remove and replace, in order."""
+"""Compute the difference of two JSON values as a JSON Patch (RFC 6902)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def patch(before: Any, after: Any, path: str = "") -> Iterator[dict[str, Any]]:
-    """Yield the operations that turn `before` into `after`."""
+    """Yield, in order, the operations that turn `before` into `after`."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in [key for key in before if key not in after]:
             yield {"op": "remove", "path": f"{path}/{_escaped(key)}"}

@@ -1,4 +1,4 @@
-"""Errors as problem documents (RFC 9457): the message that the command line shows, and what the error carries."""
+"""Errors as problem documents (RFC 9457): the message that the command line would show, and the error's attributes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _CARRIED: dict[type[Exception], dict[str, str]] = {
 
 
 class Problem(Refused):
-    """A request that is answered with a problem document that has further members."""
+    """A request that is answered with a problem document with additional members."""
 
     def __init__(self, status: int, detail: str, *, error: str = "", **members: Any) -> None:
         super().__init__(status, detail)
@@ -83,7 +83,7 @@ class Problem(Refused):
 
 
 def problem_of(error: Exception, request_id: str) -> Response:
-    """Return the answer to a request that ended with this error."""
+    """Return the problem document for an exception."""
     headers: dict[str, str] = {}
     members: dict[str, Any] = {}
     name = type(error).__name__ if isinstance(error, FoldlogError) else ""
@@ -114,7 +114,7 @@ def problem_of(error: Exception, request_id: str) -> Response:
 
 
 def status_of(error: Exception) -> int:
-    """Return the status of the answer to a request that ended with this error."""
+    """Return the HTTP status for an exception."""
     if isinstance(error, Refused):
         return error.status
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)

@@ -1,4 +1,4 @@
-"""The filters of runs as callers give them: for queries of the list, and for single rows that have changed."""
+"""The filters of runs in requests: applied to the list as a query, and to single rows as they change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     forks: bool = True
 
     def filters(self) -> RunFilters:
-        """Return the filters of the projection."""
+        """Return the filters as arguments of the projection's query."""
         return RunFilters(
             status=self.status,
             agent=self.agent,
@@ -63,7 +63,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
     def takes(self, row: RunRow) -> bool:
-        """Return whether a row meets the filters."""
+        """Return whether a row matches the filters."""
         equal = {
             "root_id": self.root,
             "job_id": self.job,
@@ -96,5 +96,5 @@ _EQUAL = (
 
 
 def counted(counts: Mapping[str, int]) -> dict[str, int | str]:
-    """Return counts as they are shown: above 10,000 the text "10000+"."""
+    """Return counts for display: a number above 10,000 becomes the text "10000+"."""
     return {name: f"{COUNTED_MAX}+" if count > COUNTED_MAX else count for name, count in counts.items()}

@@ -1,4 +1,4 @@
-"""Rates of requests: writes and starts by token, sign-ins by address, and heavy questions at once."""
+"""Rate limits: writes and starts per token, sign-ins per address, and concurrent expensive queries."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 RATES = {"sign-in": "10/m", "write": "120/m", "start": "60/m"}
 HEAVY_AT_ONCE = 2
 CALLERS_MAX = 10_000
-"""The most callers that are counted; then all begin again."""
+"""The limit of callers that are counted; beyond it, all counts are reset."""
 
 
 class Rates:
-    """The rates of one process."""
+    """The rate limits of one process."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -31,7 +31,7 @@ class Rates:
 
     @contextlib.asynccontextmanager
     async def counted(self, route: Route, request: Request, actor: Actor | None) -> AsyncGenerator[None]:
-        """Count a request while it is answered. Raises `Refused` (429)."""
+        """Count a request, and hold its place among concurrent ones while open. Raises `Refused` (429)."""
         address = request.client.host if request.client else ""
         caller = address if route.cost == "sign-in" or actor is None else f"{actor.token}:{actor.name}"
         kind = route.cost or ("write" if route.is_write else "")

@@ -1,7 +1,7 @@
-"""Routes: a method, a path, a role, the shapes of its query, body and answer, and the function that answers.
+"""Define a route: its method, path and role, the shapes of its query, body and answer, and its endpoint.
 
-The table of routes (`table.py`) is all there is: the application, the OpenAPI document and the security tests are made
-from it.
+The table of routes (`table.py`) is the single source: the application, the OpenAPI document and the security tests are
+derived from it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Door:
         """The budgets as they were listed last, and when, in seconds of the monotonic clock."""
 
     async def aclose(self) -> None:
-        """End all streams, each with a last frame."""
+        """End all streams with a last frame."""
         await self.streams.aclose()
 
     async def index(self) -> RunIndex:
@@ -73,7 +73,7 @@ class Door:
 
 
 class Call(msgspec.Struct, Generic[Q, B], frozen=True):
-    """A request of an actor that has the role of its route, with its query and body as they were checked."""
+    """A request whose actor has the role of the route, with its validated query and body."""
 
     door: Door
     request: Request
@@ -107,7 +107,7 @@ class Call(msgspec.Struct, Generic[Q, B], frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """An answer that is not a plain 200."""
+    """An answer with another status than the route's, or with headers."""
 
     content: Any
     status: int = 200
@@ -120,9 +120,10 @@ Cost = Literal["", "write", "start", "heavy", "sign-in"]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """A route of the API. `role` null: no one needs to sign in. `path` is that below `/api/v1`.
+    """A route of the API. `role` None: no sign-in is needed. `path` is relative to `/api/v1`.
 
-    `answer` is the shape of the answer, several in a tuple; null: the answer is not JSON, but of the type `media`.
+    `answer` is the type of the answer, or a tuple of types; None: the answer is not JSON, but of the media type
+    `media`.
     """
 
     method: Literal["GET", "POST", "PATCH", "DELETE"]
@@ -152,5 +153,5 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_write(self) -> bool:
-        """True if it changes something."""
+        """True if the route may change something."""
         return self.method != "GET" and self.cost != "heavy"

@@ -1,4 +1,4 @@
-"""From the table of routes to an ASGI application: each request is judged, checked and answered in one place."""
+"""Turn the table of routes into an ASGI application: requests are authorized, validated and answered in one place."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def api_app(door: Door, table: Iterable[Route]) -> Starlette:
 
 
 def starlette_routes(door: Door, table: Iterable[Route]) -> list[StarletteRoute]:
-    """Return the routes of a table for the framework."""
+    """Return the routes of a table as Starlette routes."""
     rates = Rates(door.runtime.log.clock.now)
     return [
         StarletteRoute(route.path, _Judged(door, route, rates).answer, methods=[route.method])
@@ -58,13 +58,13 @@ def starlette_routes(door: Door, table: Iterable[Route]) -> list[StarletteRoute]
 
 
 class _Judged:
-    """An endpoint with everything that comes before it and after it."""
+    """An endpoint with authorization, rate limits, validation and idempotency around it."""
 
     def __init__(self, door: Door, route: Route, rates: Rates) -> None:
         self._door, self._route, self._rates = door, route, rates
 
     async def answer(self, request: Request) -> Response:
-        """Answer a request; errors are answers, too."""
+        """Answer a request. Every exception becomes a problem document."""
         request_id = request_id_of(request)
         try:
             if (refused := _bad_address(request.scope)) is not None:
@@ -81,7 +81,7 @@ class _Judged:
             return problem_of(error, request_id)
 
     async def _answered_once(self, call: Call[Any, Any]) -> Response:
-        """Answer a request with an idempotency key: one that is repeated gets the first answer."""
+        """Answer a request that has an idempotency key; repeating it returns the stored first answer."""
         if not self._route.keyed:
             raise Refused(422, "its answer is shown once, so this takes no Idempotency-Key")
         kept, name = KeptAnswers(self._door.runtime.log), call.actor.name
@@ -141,7 +141,7 @@ def _check_same(found: AnswerKept, call: Call[Any, Any]) -> None:
 
 
 def _bad_address(scope: Scope) -> Refused | None:
-    """Return the refusal of parameters that are sent as they are, and not encoded as those of addresses are."""
+    """Return the refusal (400) of a query string that is not percent-encoded; None if it is."""
     if scope["query_string"].isascii():
         return None
     return Refused(400, "the parameters of an address are ASCII: encode others as %XX of UTF-8")
@@ -175,19 +175,17 @@ def _response(request: Request, route: Route, given: Any) -> Response:
 
 
 def request_id_of(request: Request) -> str:
-    """Return the id that the shell has given to the request."""
+    """Return the id that the shell has assigned to the request; empty outside the shell."""
     return str(request.scope.get("foldlog.request_id", ""))
 
 
 async def not_routed(request: Request, error: Exception) -> Response:
-    """Answer a request that no route takes."""
+    """Answer a request that matches no route."""
     status = error.status_code if isinstance(error, HTTPException) else 404
     headers = (error.headers or {}) if isinstance(error, HTTPException) else {}
     allowed = headers.get("Allow", "")
     detail = f"this address takes {allowed} only" if allowed else "there is nothing at this address"
-    inside = request_id_of(
-        request
-    )  # empty for an address that is not even below ours, such as one with a line break
+    inside = request_id_of(request)  # empty for an address outside the shell, such as one with a line break
     request_id = inside or str(uuid.uuid4())
     response = problem_of(Refused(status, detail), request_id)
     response.headers.update(headers if inside else {**headers, **_HEADERS, "X-Request-Id": request_id})
@@ -199,7 +197,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 class Shell:
-    """Around API and page: the `Host` must be one of ours, each answer has an `X-Request-Id` and safe headers."""
+    """Wraps API and page: checks the `Host` header, and adds `X-Request-Id` and security headers to each answer."""
 
     def __init__(self, app: ASGIApp, door: Door, headers: Mapping[str, str] = _HEADERS) -> None:
         self._app, self._door = app, door
@@ -238,7 +236,7 @@ class Shell:
             await self._app(scope, receive, send_named)
 
     def _cross_origin(self, request: Request) -> list[tuple[bytes, bytes]]:
-        """Return the headers for a page of another origin that may call the API with a token, never with cookies."""
+        """Return the CORS headers for an allowed origin, whose pages may use a token but never cookies."""
         origin = request.headers.get("origin", "")
         if origin not in self._door.options.allow_origins:
             return []
@@ -256,7 +254,7 @@ class Shell:
 
 
 def shielded(routes: Iterable[StarletteRoute], door: Door) -> list[StarletteRoute]:
-    """Return routes that are served beside the API with what holds around it: known hosts only, and safe headers."""
+    """Return other routes with the API's protection: known hosts only, and security headers."""
     found = list(routes)
     for route in found:
         route.app = Shell(route.app, door)

@@ -1,4 +1,4 @@
-"""The table of all routes: method, path, role, shapes, endpoint. A path without braces comes before one with them."""
+"""The table of all routes: method, path, role, shapes, endpoint. Fixed paths come before those with parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a run's timeline as the page gets them: texts are cut, so that 10,000 rows are a quick answer."""
+"""The rows of a run's timeline for the page. Texts are cut, so that even 10,000 rows load quickly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TEXT_MAX = 300
 
 
 class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored event: what it says in a few words, and its text, cut. `depth` is the level below the root.
+    """A stored event: a short description, and its text, cut. `depth` is the number of levels below the root.
 
     `until` is the end of a wait in Unix seconds, `took_s` how long something took, if its beginning is known.
     """
@@ -33,7 +33,7 @@ class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shown(row: Row) -> TimelineRow:
-    """Return a row of the fold for the page."""
+    """Convert a row of the timeline fold for the page."""
     value = "" if row.value is None else value_words(row.value)
     return TimelineRow(
         revision=row.revision,

@@ -1,7 +1,7 @@
 """The demo's MCP server: one slow tool that reports its progress.
 
 Run as `python -m foldlog.adapters.demo.mcp_server`, over stdio. `FOLDLOG_DEMO_SEARCH_S` is the duration of a search in
-seconds (default 0), so that the demo can kill the worker that waits for it.
+seconds (default 0), which gives the demo time to kill the worker that waits for it.
 """
 
 from __future__ import annotations

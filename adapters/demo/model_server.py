@@ -2,8 +2,8 @@
 
     python -m foldlog.adapters.demo.model_server --port 0      # prints its base URL, then serves until it is killed
 
-Its answer depends only on the request's messages, so that another worker gets the same one: without a tool result it
-calls the tool whose name ends with `__search`, with one it streams "Final answer".
+Its answer depends only on the request's messages, so any worker gets the same one: if they contain no tool result, it
+calls the tool whose name ends with `__search`; otherwise it streams "Final answer".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 class DemoModel(BaseHTTPRequestHandler):
-    """Answers `POST /v1/chat/completions`, streamed; the end of the response is the end of the connection."""
+    """Answers `POST /v1/chat/completions` with a stream; closing the connection ends the response."""
 
     def do_POST(self) -> None:
         """Answer one request."""

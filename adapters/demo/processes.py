@@ -1,4 +1,4 @@
-"""The demo's child processes, each of which is ended when its context is left."""
+"""The demo's child processes. Each is ended when its context is left."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DemoFailed(FoldlogError):
 
 
 class Process:
-    """A child process and its output. `lines` holds the last lines."""
+    """A child process and its output; `lines` holds the last lines of it."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name, self._process = name, process
@@ -35,7 +35,7 @@ class Process:
         return self._process.pid
 
     async def line_with(self, text: str) -> str:
-        """Read until a line holds `text`, and return it. Raises `DemoFailed` when the process ends before."""
+        """Read until a line contains `text`, and return that line. Raises `DemoFailed` if the process ends first."""
         output = cast("asyncio.StreamReader", self._process.stdout)
         while line := (await output.readline()).decode(errors="replace"):
             self.lines.append(line.rstrip())
@@ -74,7 +74,7 @@ def _family(pid: int) -> list[psutil.Process]:
 
 @contextlib.asynccontextmanager
 async def running(name: str, *command: str, environ: Mapping[str, str]) -> AsyncIterator[Process]:
-    """Run a Python module as a process and read its output; `command` begins with the module's name."""
+    """Run a Python module as a child process while open. `command` is the module's name and its arguments."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",

@@ -5,7 +5,7 @@
     3  the agent runs on the workers; the one that claimed it is killed during the tool call; the other takes over
     4  both traces are shown side by side, and their canonical forms compared
 
-The demo learns from the log which worker claimed the run, and when the call is in progress.
+The demo reads in the log which worker claimed the run, and when the tool call is in progress.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def show(settings: Settings, *, json: bool) -> int:
 
 
 def conclude(screen: Screen, proof: Proof, *, json: bool) -> int:
-    """Print the proof, as JSON or as a table, and return the exit code."""
+    """Print the proof as JSON or as a table; return the exit code."""
     if json:
         screen.json(proof.document())
     else:
@@ -98,7 +98,7 @@ async def _act(stage: Stage) -> Proof:
 
 
 class Stage:
-    """Prints what is happening, when, and why it matters."""
+    """Prints what happens, when, and why it matters."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen, self._begun = screen, time.monotonic()
@@ -157,7 +157,7 @@ def _worker(
 
 @contextlib.contextmanager
 def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Set the variables in this process too, while the context is open."""
+    """Set the environment variables in this process, too, while open."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -234,7 +234,7 @@ def _took_over(stage: Stage, claim: Claimed, killed: str, after_ms: float) -> Ta
 
 
 async def _stored(runtime: Runtime, run: RunHandle[str]) -> AsyncIterator[Event]:
-    """Yield the run's stored events, engine events included, as they come, until it ends."""
+    """Yield the run's stored events, engine events included, as they are stored, until the run ends."""
     chain, subject = Chain(), await runtime.locate(run.run_id)
     async for stored in runtime.log.events.follow(subject):
         for event in as_read(chain.verify(stored)):

@@ -14,7 +14,7 @@ from ...replay.ordering.rule_texts import explain
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Takeover:
-    """The worker killed and the worker that took over: its claim at `revision` came `after_ms` milliseconds later."""
+    """A takeover: the killed worker, the one that took over, and the latter's claim, `after_ms` milliseconds later."""
 
     killed: str
     by: str
@@ -35,7 +35,7 @@ class Line:
 
     @property
     def equal(self) -> bool:
-        """Return whether both sides are equal here."""
+        """True if both sides are equal on this line."""
         return self.local is not None and self.durable is not None and self.local.key == self.durable.key
 
 
@@ -49,7 +49,7 @@ class Proof:
 
     @property
     def verdict(self) -> str:
-        """Return the verdict in one line; both numbers are counted from the canonical forms."""
+        """Return the verdict in one line, with the number of boundaries in each canonical form."""
         equal, total = self.comparison.boundaries
         word = "equal" if self.comparison.equal else "different"
         return f"parity: {word} ({equal} of {total} boundaries)"

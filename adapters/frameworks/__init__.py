@@ -1,9 +1,9 @@
-"""Agents of other frameworks as agents of foldlog: they run durably as they are written.
+"""Convert agents of other frameworks into agents of foldlog, so that they run durably without being rewritten.
 
     agent = from_pydantic_ai(their_agent, effects={"lookup": "pure"})
-    agent = from_openai_agents(their_agent)              # with handoffs it is a swarm
+    agent = from_openai_agents(their_agent)              # an agent with handoffs becomes a swarm
 
-What has no equivalent is refused by name (`ConfigError`). Neither framework is imported before it is used.
+A feature without an equivalent is refused by name (`ConfigError`). Neither framework is imported before it is used.
 """
 
 from .openai_agents import from_openai_agents

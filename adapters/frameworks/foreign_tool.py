@@ -1,4 +1,4 @@
-"""A tool of another framework: its schema, its function and its name stay what they were there."""
+"""A tool of another framework, which keeps its name, schema and function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Run = Callable[[Mapping[str, Any], Any], Awaitable[Any]]
 
 
 class ForeignTool:
-    """A tool as foldlog calls it (`foldlog.runtime.ports.tools.Tool`)."""
+    """Adapts a tool of another framework to `foldlog.runtime.ports.tools.Tool`."""
 
     def __init__(self, spec: ToolSpec, run: Run, *, wants_deps: bool) -> None:
         self.spec, self.wants_deps, self._run = spec, wants_deps, run
@@ -41,17 +41,17 @@ class ForeignTool:
 
 
 class Reading:
-    """Reads one agent of a framework. `effects` says what a second run of a tool would do, by the tool's name."""
+    """The conversion of one agent. `effects` declares the effect of each tool, by name; others are `unsafe`."""
 
     def __init__(self, name: str, effects: Mapping[str, ToolEffect]) -> None:
         self.name, self._effects, self._tools = name, effects, set[str]()
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise `ConfigError`: this has no equivalent here."""
+        """Raise `ConfigError`, which says what has no equivalent in foldlog."""
         raise ConfigError(f"agent {self.name!r} cannot be taken over: {what}")
 
     def refuse_set(self, owner: Any, fields: Mapping[str, str]) -> None:
-        """Refuse the first of these fields that is set, with the reason."""
+        """Raise `ConfigError` for the first of these fields that is set; `fields` maps each to the reason."""
         for field, why in fields.items():
             if getattr(owner, field, None):
                 self.refuse(f"{field.lstrip('_')}: {why}")
@@ -66,7 +66,7 @@ class Reading:
         timeout_s: float | None,
         wants_deps: bool = False,
     ) -> ForeignTool:
-        """Make the tool; `timeout_s` and `wants_deps` as the framework has them."""
+        """Build the tool from its parts in the framework, with its declared effect."""
         self._tools.add(name)
         effect = self._effects.get(name, "unsafe")
         spec = ToolSpec(
@@ -75,7 +75,7 @@ class Reading:
         return ForeignTool(spec, run, wants_deps=wants_deps)
 
     def settings(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Return the settings that were found; refuse a level of reasoning that has no word here."""
+        """Return the settings unchanged. Raises `ConfigError` for an unknown reasoning effort."""
         effort = found.get("reasoning")
         if isinstance(effort, str) and effort not in EFFORTS:
             self.refuse(f"reasoning {effort!r} is not a level here; they are {', '.join(EFFORTS)}")
@@ -88,7 +88,7 @@ class Reading:
 
 
 def merged(taken: AgentFields, fields: AgentFields) -> AgentFields:
-    """Return the fields that were taken over with those that the caller gives, which count; settings key by key."""
+    """Merge the converted fields with those of the caller, which win; settings are merged key by key."""
     whole: dict[str, Any] = {**taken, **fields}
     both = taken.get("settings"), fields.get("settings")
     if both[0] is not None and both[1] is not None:
@@ -98,7 +98,7 @@ def merged(taken: AgentFields, fields: AgentFields) -> AgentFields:
 
 @contextmanager
 def known_version(distribution: str, known: str) -> Iterator[None]:
-    """Raise `ConfigError` if an agent of this distribution is not made as the known versions make it."""
+    """Turn errors from an unknown version's internals into a `ConfigError` that names the known versions."""
     try:
         yield
     except (AttributeError, ImportError) as error:
@@ -109,16 +109,16 @@ def known_version(distribution: str, known: str) -> Iterator[None]:
 
 
 def openai_servers() -> tuple[str, str]:
-    """Return the addresses of OpenAI: its own, and what `openai:` and `openai-responses:` call."""
+    """Return OpenAI's address, and the one that `openai:` and `openai-responses:` are configured to call."""
     return OPENAI_URL, Endpoint().url
 
 
 def is_elsewhere(address: str, *known: str) -> bool:
-    """Return whether an address is of none of the known servers; false if no address is known."""
+    """Return whether `address` is on none of the known servers; false if there is nothing to compare."""
     servers = {urlsplit(each).netloc for each in known if each}
     return bool(address and servers) and urlsplit(address).netloc not in servers
 
 
 def plain_name(name: str) -> str:
-    """Return a name that the log takes: other characters than letters, digits, `_` and `-` become one `-`."""
+    """Return a valid agent name: each run of characters other than letters, digits, `_` and `-` becomes one `-`."""
     return _NO_NAME.sub("-", name).strip("-")[:64] or "agent"

@@ -41,11 +41,11 @@ def from_openai_agents(
     effects: Mapping[str, ToolEffect] | None = None,
     **fields: Unpack[AgentFields],
 ) -> Agent[Any, DepsT] | Swarm[DepsT]:
-    """Return an agent of the OpenAI Agents SDK as ours; one with handoffs as a swarm of all that it leads to.
+    """Convert an agent of the OpenAI Agents SDK; one with handoffs becomes a swarm of all agents that it can reach.
 
-    `model` and the other `fields` of an agent here replace those of every agent; settings are merged. `effects` says
-    what a second run of a tool would do (`pure`, `idempotent`); a tool that is not named is `unsafe`. Tools get
-    `Registry(deps=...)` as the context of their run. Raises `ConfigError` that names the first thing that has no
+    `model` and the other `fields` of `Agent` replace those of every converted agent; settings are merged. `effects`
+    declares the effect of tools by name (`pure`, `idempotent`); a tool that is not named is `unsafe`. Tools get
+    `Registry(deps=...)` as the context of their run. Raises `ConfigError`, which names the first feature without an
     equivalent.
     """
     taking = _Taking(model, effects or {}, fields)
@@ -56,7 +56,7 @@ def from_openai_agents(
 
 
 class _Taking:
-    """Takes over an agent, and all that its tools and handoffs lead to."""
+    """Converts an agent, and all agents that it reaches by tools and handoffs."""
 
     def __init__(self, model: str | None, effects: Mapping[str, ToolEffect], fields: AgentFields) -> None:
         self._model, self._effects, self._fields = model, effects, fields
@@ -124,7 +124,7 @@ class _Taking:
         )
 
     def _agent_as_tool(self, reading: Reading, tool: Any, agent: Any) -> Tool:
-        """Return their agent as a tool, as an agent of ours as a tool: a child run."""
+        """Convert an agent used as a tool: calling it starts a child run."""
         given = inspect.getclosurevars(tool.on_invoke_tool._invoke_tool_impl).nonlocals  # noqa: SLF001
         for name in _USUAL_OF_AGENT_TOOL:
             if given.get(name) is not None:
@@ -151,11 +151,11 @@ _USUAL_OF_AGENT_TOOL = (
     "run_config",
     "session",
 )
-"""Arguments of an agent as a tool that have no counterpart here."""
+"""Arguments of an agent used as a tool that have no equivalent here."""
 
 
 def _reachable(agent: Any, seen: dict[str, Any]) -> Iterator[Any]:
-    """Yield the agent and all that it, or one of those, hands over to."""
+    """Yield the agent and all agents that it reaches by handoffs, each once."""
     name = plain_name(agent.name)
     if name in seen:
         if seen[name] is not agent:
@@ -187,7 +187,7 @@ def _target(agent: Any, handoff: Any) -> Any:
 
 
 def _instructions(agent: Any) -> Any:
-    """The instructions; a function where they or the guardrails of the input are functions."""
+    """Return the instructions: a text, or a function if they are one or the agent has input guardrails."""
     if not callable(agent.instructions) and not agent.input_guardrails:
         return agent.instructions or ""
 
@@ -208,7 +208,7 @@ def _instructions(agent: Any) -> Any:
 
 
 def _validator(guardrail: Any, agent: Any) -> Callable[..., Any]:
-    """Return a guardrail of the output as a validator, which ends the run where the guardrail would."""
+    """Convert an output guardrail into a validator, which ends the run where the guardrail would."""
 
     async def validate(run: Any, output: Any) -> None:
         from agents import OutputGuardrailTripwireTriggered, RunContextWrapper

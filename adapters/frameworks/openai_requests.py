@@ -1,4 +1,4 @@
-"""The requests of an agent of the OpenAI Agents SDK: its model, the settings, and tools that the provider runs."""
+"""Convert what an agent of the OpenAI Agents SDK sends to the model: model name, settings, and native tools."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _USUAL: dict[str, tuple[Any, ...]] = {
 
 
 def model_of(reading: Reading, model: Any) -> str:
-    """Return the model as `provider:name`. Raises `ConfigError` for one that has no provider here."""
+    """Return the model as `provider:name`. Raises `ConfigError` if no provider of foldlog serves it."""
     from agents.models import _openai_shared as shared
     from agents.models.default_models import get_default_model
 
@@ -67,7 +67,7 @@ def model_of(reading: Reading, model: Any) -> str:
 
 
 def settings_of(reading: Reading, agent: Any, model: str) -> dict[str, Any]:
-    """Return the settings of an agent for a model (`provider:name`). Raises `ConfigError` for an unknown one."""
+    """Return the agent's settings for a model (`provider:name`). Raises `ConfigError` for one without an equivalent."""
     settings, api = agent.model_settings, model.partition(":")[0]
     body: dict[str, Any] = dict(settings.extra_body or {})
     found: dict[str, Any] = {}
@@ -87,7 +87,7 @@ def settings_of(reading: Reading, agent: Any, model: str) -> dict[str, Any]:
 
 
 def _reasoning(reading: Reading, reasoning: Any, api: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the amount of reasoning, and add to the body what else is said of it."""
+    """Return the reasoning effort as a setting, and add the other reasoning options to the request body."""
     given = {name: value for name, value in dict(reasoning).items() if value is not None}
     effort = given.pop("effort", None)
     if given and api != "openai-responses":
@@ -105,7 +105,7 @@ def _check_choice(reading: Reading, agent: Any, choice: Any) -> None:
 
 
 def native_tool(reading: Reading, tool: Any) -> dict[str, Any]:
-    """Return the table of a tool that the provider runs."""
+    """Convert a tool that the provider runs into the table of a native tool. Raises `ConfigError`."""
     kind = _NATIVE.get(type(tool).__name__)
     if kind is None:
         reading.refuse(f"the tool {tool.name!r} is run by the provider, and is not a native tool here")

@@ -1,4 +1,4 @@
-"""Function tools of the OpenAI Agents SDK: which need an approval, how they are called, what they return."""
+"""Function tools of the OpenAI Agents SDK: their approvals, calls and results."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .foreign_tool import Reading, Run
 
 
 def is_function(tool: Any) -> bool:
-    """Return whether a tool is a function, which the run calls itself."""
+    """Return whether a tool is a function, which the run calls, rather than one that the provider runs."""
     return hasattr(tool, "on_invoke_tool")
 
 
 def approved(reading: Reading, tools: Iterable[Any]) -> Iterator[str]:
-    """Yield the names of the tools that need an approval. Raises `ConfigError` if a function decides it."""
+    """Yield the names of the tools that need approval. Raises `ConfigError` if a function decides that."""
     for tool in tools:
         if callable(tool.needs_approval):
             reading.refuse(f"the tool {tool.name!r}: needs_approval is a function; use a policy")
@@ -27,7 +27,7 @@ def approved(reading: Reading, tools: Iterable[Any]) -> Iterator[str]:
 
 
 def runner(tool: Any) -> Run:
-    """Return what runs one attempt at a call."""
+    """Return a function that runs one attempt of a call."""
 
     async def run(arguments: Mapping[str, Any], context: Any) -> Any:
         from agents.tool_context import ToolContext
@@ -45,7 +45,7 @@ def runner(tool: Any) -> Run:
 
 
 def _content(made: Any) -> Any:
-    """Return what a tool returned; its pictures and files as ours."""
+    """Convert a tool's result: images and files become `File`s, other values stay as they are."""
     listed = [_as_file(each) for each in (made if isinstance(made, list | tuple) else [made])]
     return listed if is_content(listed) else made
 
@@ -71,7 +71,7 @@ def _as_file(value: Any) -> Any:
 
 
 def _decoded(data: str, name: str, detail: str) -> File:
-    """Return the file of a data URL, or of base64 alone."""
+    """Return the file in a data URL or in plain base64."""
     head, comma, body = data.rpartition(",")
     media_type = head.removeprefix("data:").partition(";")[0] if comma else None
     return File.from_bytes(base64.b64decode(body), media_type=media_type or None, name=name, detail=detail)

@@ -48,11 +48,11 @@ def from_pydantic_ai(
     effects: Mapping[str, ToolEffect] | None = None,
     **fields: Unpack[AgentFields],
 ) -> Agent[OutputT, DepsT]:
-    """Return an agent of pydantic-ai as ours: model, instructions, settings, tools, types of output and dependencies.
+    """Convert an agent of pydantic-ai: its model, instructions, settings, tools, output type and dependency type.
 
-    `name`, `model` and the other `fields` of an agent here replace those of the agent; settings are merged. `effects`
-    says what a second run of a tool would do (`pure`, `idempotent`); a tool that is not named is `unsafe`. Tools get
-    `Registry(deps=...)` as `ctx.deps`. Raises `ConfigError` that names the first thing that has no equivalent.
+    `name`, `model` and the other `fields` of `Agent` replace those of the agent; settings are merged. `effects`
+    declares the effect of tools by name (`pure`, `idempotent`); a tool that is not named is `unsafe`. Tools get
+    `Registry(deps=...)` as `ctx.deps`. Raises `ConfigError`, which names the first feature without an equivalent.
     """
     with known_version("pydantic-ai-slim", "2.68 and later 2.x"):
         return _taken(agent, name, model, effects or {}, fields)
@@ -102,13 +102,13 @@ def _functions(agent: Any) -> list[Any]:
 
 
 def _toolsets(agent: Any) -> list[Any]:
-    """Return the toolsets of functions alone, of which each tool is one of the agent's."""
-    own = agent._function_toolset  # noqa: SLF001 - there is no public way to it
+    """Return the toolsets that contain only functions, whose tools can be the agent's own."""
+    own = agent._function_toolset  # noqa: SLF001 - it has no public name
     return [own, *(each for each in agent.toolsets if each is not own and _is_plain(each))]
 
 
 def _is_plain(toolset: Any) -> bool:
-    """Return whether a toolset is nothing but its functions."""
+    """Return whether a toolset is a plain set of functions, without instructions."""
     return type(toolset).__name__ == "FunctionToolset" and not toolset._instructions  # noqa: SLF001
 
 
@@ -131,7 +131,7 @@ def _tools(reading: Reading, agent: Any) -> Iterator[ForeignTool]:
 
 
 def _capabilities(reading: Reading, agent: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the settings and the native tools that an agent has by its capabilities; refuse any other."""
+    """Return the settings and native tools that the agent's capabilities add; refuse all other capabilities."""
     settings: dict[str, Any] = {}
     native: list[dict[str, Any]] = []
     for each in agent._root_capability.capabilities:  # noqa: SLF001
@@ -149,12 +149,12 @@ def _capabilities(reading: Reading, agent: Any) -> tuple[dict[str, Any], list[di
 
 
 def _deps_type(agent: Any) -> Any:
-    """Return the type of its dependencies; null if it takes none, which it says by `object` or `NoneType`."""
+    """Return the agent's dependency type; None if it takes none (`object` or `NoneType`)."""
     return None if agent.deps_type in {object, NoneType} else agent.deps_type
 
 
 def _is_empty(toolset: Any) -> bool:
-    """Return whether a toolset, or all that it puts together, has no tools."""
+    """Return whether a toolset has no tools, including those of the toolsets that it combines."""
     inner = getattr(toolset, "toolsets", None)
     if inner is not None:
         return all(map(_is_empty, inner))
@@ -162,7 +162,7 @@ def _is_empty(toolset: Any) -> bool:
 
 
 def _validator(theirs: Any, number: int) -> Callable[..., Awaitable[None]]:
-    """Return their validator of outputs as ours, which changes none."""
+    """Convert an output validator. Ours cannot change the output: one that does raises `TypeError`."""
 
     async def validate(run: Any, output: Any) -> None:
         from pydantic_ai import ModelRetry
@@ -181,7 +181,7 @@ def _validator(theirs: Any, number: int) -> Callable[..., Awaitable[None]]:
 
 
 def _instructions(agent: Any) -> Any:
-    """The texts in their order; a function that makes them where one of them is made."""
+    """Return the instructions, joined: a text, or a function if any part is a function."""
     runners = agent._system_prompt_functions  # noqa: SLF001 - there is no public way to them
     parts = [
         *agent._system_prompts,  # noqa: SLF001
@@ -214,12 +214,12 @@ def _output_type(reading: Reading, output_type: Any) -> Any:
 
 
 def _of_theirs(kind: Any) -> str:
-    """Return the name of a type of their own; empty for any other."""
+    """Return the name of a type that pydantic-ai defines; empty for any other type."""
     return kind.__name__ if isinstance(kind, type) and kind.__module__.startswith("pydantic_ai.") else ""
 
 
 def _unmarked(output_type: Any) -> list[Any]:
-    """Return the types without the marks that say how the model is to give them."""
+    """Return the output types without the markers that choose how the model returns them."""
     if type(output_type).__name__ in _MARKED:
         output_type = getattr(output_type, "output", None) or getattr(output_type, "outputs", None)
     if not isinstance(output_type, list | tuple):

@@ -1,4 +1,4 @@
-"""The requests of an agent of pydantic-ai: its models, the settings, and tools that the provider runs."""
+"""Convert what an agent of pydantic-ai sends to the model: model names, settings, and native tools."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _SAYS_NOTHING = (("search_context_size", "medium"),)
 
 
 def models_of(reading: Reading, model: Any) -> list[str]:
-    """Return the model as `provider:name`, and its fallbacks. Raises `ConfigError` for one without a provider here."""
+    """Return the model and its fallbacks as `provider:name`. Raises `ConfigError` if no provider here serves one."""
     model = bare(model)
     if type(model).__name__ != "FallbackModel":
         return [_model(reading, model)]
@@ -76,7 +76,7 @@ def models_of(reading: Reading, model: Any) -> list[str]:
 
 
 def bare(model: Any) -> Any:
-    """Return a model without the wrapper that only reports what it does."""
+    """Return a model without its instrumentation wrapper."""
     return bare(model.wrapped) if type(model).__name__ == "InstrumentedModel" else model
 
 
@@ -103,7 +103,7 @@ def _model(reading: Reading, model: Any) -> str:
 
 
 def settings_of(reading: Reading, *settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return settings as ours; of several the last counts. Raises `ConfigError` for one without an equivalent."""
+    """Convert settings; later ones win. Raises `ConfigError` for a setting without an equivalent."""
     if any(map(callable, settings)):
         reading.refuse("model_settings are a function")
     found: dict[str, Any] = {}
@@ -125,7 +125,7 @@ def settings_of(reading: Reading, *settings: Mapping[str, Any] | None) -> dict[s
 
 
 def native_tool(reading: Reading, tool: Any) -> dict[str, Any]:
-    """Return the table of a native tool."""
+    """Convert a native tool into its table. Raises `ConfigError` for one without an equivalent."""
     kind = getattr(tool, "kind", None)
     if kind not in _NATIVE:
         reading.refuse(f"the native tool {kind!r}" if kind else "a native tool that is a function")

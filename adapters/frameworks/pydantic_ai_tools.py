@@ -1,4 +1,4 @@
-"""Tools of pydantic-ai: how they are called, in which context, and what they return."""
+"""Tools of pydantic-ai: their calls, the context that they get, and their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .foreign_tool import Run
 
 
 def runner(tool: Any) -> Run:
-    """Return what runs one attempt at a call."""
+    """Return a function that runs one attempt of a call."""
 
     async def run(arguments: Mapping[str, Any], context: Any) -> Any:
         from pydantic_ai import ModelRetry
@@ -35,7 +35,7 @@ def runner(tool: Any) -> Run:
 
 
 def _content(made: Any) -> Any:
-    """Return what a tool returned, its files as ours; what is told beside the result follows it."""
+    """Convert a tool's result: files become `File`s, and content that the tool adds beside its result follows it."""
     from pydantic_ai import messages as pai
 
     if not isinstance(made, pai.ToolReturn):
@@ -50,7 +50,7 @@ def _content(made: Any) -> Any:
 
 
 def _with_files(listed: Sequence[Any], whole: Any, *, always: bool = False) -> Any:
-    """Return a list with files as content, its other values as text; anything else (`whole`) as it is."""
+    """Return content if the list has files, with its other values as text; else `whole` unchanged."""
     content = [_as_file(each) for each in listed]
     if not (always or any(isinstance(each, File) for each in content)):
         return whole
@@ -82,7 +82,7 @@ def _text(value: Any) -> str:
 
 
 def context_of(ours: Any, **called: Any) -> Any:
-    """Return their context of a run, or of a call; the model in it can be asked nothing."""
+    """Return a `RunContext` of pydantic-ai for a run or a call. Its model cannot be called."""
     from pydantic_ai import RunContext
     from pydantic_ai.models.test import TestModel
     from pydantic_ai.usage import RunUsage

@@ -1,9 +1,9 @@
-"""Bearer tokens, for the routes whose caller has to be known.
+"""Bearer tokens, for the routes that must identify their caller.
 
 Those of the log are issued by `foldlog tokens issue`; those of the configuration are tables:
 
-    [tokens.bank]                       # the actor that events name
-    sha256 = "9f86d0..."                # of the token, 256 random bits, which is stored nowhere
+    [tokens.bank]                       # the actor that events record
+    sha256 = "9f86d0..."                # of the token (256 random bits), which itself is stored nowhere
     role = "operator"                   # or viewer, admin
 
 A token of 256 random bits needs no slow hash. The configuration holds its digest only.
@@ -51,7 +51,7 @@ class Holder(NamedTuple):
 
 
 class Access:
-    """The tokens that are accepted, each with the name of its holder: those of the configuration and of the log."""
+    """The accepted tokens and their holders: those of the configuration, and those of the log while `following`."""
 
     def __init__(self, tokens: Mapping[str, TokenTable], now: Callable[[], float] = time.time) -> None:
         self._tokens, self._now = tokens, now
@@ -60,7 +60,7 @@ class Access:
 
     @contextlib.asynccontextmanager
     async def following(self, log: Log) -> AsyncGenerator[Access]:
-        """Accept the tokens of the log, too, as it is while open. Raises `LogUnavailable`, `LogCorrupted`."""
+        """Also accept the tokens in the log while open, as they change. Raises `LogUnavailable`, `LogCorrupted`."""
         self._now = log.clock.now
         changes = AccessTokens(log).follow()
         async with contextlib.aclosing(changes):
@@ -81,7 +81,7 @@ class Access:
             logger.exception("the tokens in the log cannot be read: none of them is accepted")
 
     def configured(self) -> list[tuple[str, Role]]:
-        """Return the holders of the tokens of the configuration."""
+        """Return the name and role of each holder of a token in the configuration."""
         return [(name, table.role) for name, table in self._tokens.items()]
 
     @classmethod
@@ -99,12 +99,12 @@ class Access:
         return not self._tokens and not self._granted
 
     def holder(self, token: str) -> Holder | None:
-        """Return the holder of a token; null if there is none."""
+        """Return the holder of a token, and note its use; None for an unknown token."""
         digest = hashlib.sha256(token.encode(errors="replace")).hexdigest()
         return self.holder_of_digest(digest) if token else None
 
     def holder_of_digest(self, digest: str) -> Holder | None:
-        """Return the holder of the token with this SHA-256 (hex); null if there is none."""
+        """Return the holder of the token with this SHA-256 (hex), and note its use; None if it is unknown."""
         found = self._found(digest)
         if found is not None:
             self._used[found.name] = self._now()
@@ -120,11 +120,11 @@ class Access:
         return None
 
     def used_at(self, name: str) -> float | None:
-        """Return when the token of a holder was used here last, in Unix seconds; null: not since the start."""
+        """Return when this process last saw the holder's token, in Unix seconds; None if never."""
         return self._used.get(name)
 
     def actor(self, request: Request, role: Role = "operator") -> str:
-        """Return the name of the token's holder. Raises `Refused` (401, 403)."""
+        """Return the name of the caller, which must have the role or a higher one. Raises `Refused` (401, 403)."""
         holder = self.holder(bearer_of(request))
         if holder is None:
             raise Refused(401, "this needs a token: send it as `Authorization: Bearer TOKEN`")
@@ -134,6 +134,6 @@ class Access:
 
 
 def bearer_of(request: Request) -> str:
-    """Return the token of a request; empty for none."""
+    """Return the bearer token of a request; empty without one."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

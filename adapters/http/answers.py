@@ -1,4 +1,4 @@
-"""Answers of the server: JSON for what was done, and problem documents (RFC 9457) for what was not."""
+"""Responses of the server: JSON for success, problem documents (RFC 9457) for errors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Refused(Exception):
 
 
 def guarded(endpoint: Endpoint) -> Endpoint:
-    """Return the endpoint with an answer for each of its errors: none is a 500, and none is raised into the server."""
+    """Wrap an endpoint so that every exception becomes a problem document. None is a 500, none reaches the server."""
 
     async def answered(request: Request) -> Response:
         try:
@@ -72,14 +72,14 @@ def guarded(endpoint: Endpoint) -> Endpoint:
 
 
 def answer(status: int, content: Mapping[str, Any]) -> Response:
-    """Return a JSON answer."""
+    """Return a JSON response."""
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
 def problem(
     status: int, detail: str, *, headers: Mapping[str, str] | None = None, error: str = ""
 ) -> Response:
-    """Return a problem document; `error` names the class of the error, if there is one."""
+    """Return a problem document; `error` is the name of the exception's class, empty for none."""
     content = {"type": "about:blank", "title": http.HTTPStatus(status).phrase, "status": status}
     content |= {"detail": detail} | ({"error": error} if error else {})
     body = msgspec.json.encode(content)
@@ -87,7 +87,7 @@ def problem(
 
 
 def answer_to(error: Exception) -> Response:
-    """Return the answer to a request that ended with this error. A sender may repeat what is not its fault (503)."""
+    """Return the response for an exception. An unexpected one is logged and becomes a 503, which senders may retry."""
     if isinstance(error, Refused):
         wait = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
         challenge = {"WWW-Authenticate": "Bearer"} if error.status == http.HTTPStatus.UNAUTHORIZED else {}

@@ -1,4 +1,4 @@
-"""The ASGI application: the routes of the parts that are switched on, and one answer for each error."""
+"""The ASGI application: the routes of the enabled parts, and one handler for errors."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def hooks_app(
 ) -> Starlette:
     """Return an application with the webhooks of this runtime, to serve or to mount; see `foldlog serve --hooks`.
 
-    `hooks` and `tokens` are as `[hooks.<name>]` and `[tokens.<name>]` in the project's configuration, which is read if
-    they are null. Raises `ConfigError`.
+    `hooks` and `tokens` have the form of the tables `[hooks.<name>]` and `[tokens.<name>]`; None reads them from the
+    project's configuration. Raises `ConfigError`.
     """
     return application(
         health_routes(runtime.log), hook_routes(runtime, load_hooks(runtime, hooks), Access.read(tokens))
@@ -62,14 +62,14 @@ def health_routes(log: Log, *, serving: Callable[[], bool] = lambda: True) -> li
 
 
 def application(*parts: Sequence[BaseRoute]) -> Starlette:
-    """Return one application of the given parts."""
+    """Return one application with the routes of the given parts."""
     return Starlette(
         routes=[route for part in parts for route in part], exception_handlers={HTTPException: _not_routed}
     )
 
 
 async def _not_routed(_: Request, error: Exception) -> Response:
-    """Answer a request that no route takes."""
+    """Answer a request that matches no route."""
     status = error.status_code if isinstance(error, HTTPException) else 404
     headers = (error.headers or {}) if isinstance(error, HTTPException) else {}
     allowed = headers.get("Allow", "")

@@ -1,4 +1,4 @@
-"""The bodies of requests: read up to a limit, and parsed only where the caller is known (H1)."""
+"""Request bodies: read up to a limit, and parsed only after the caller is identified (H1)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BODY_S = 30.0
 
 
 def check_json(request: Request) -> None:
-    """Raise `Refused` (415) for a body that is not declared as JSON."""
+    """Raise `Refused` (415) unless the content type is JSON."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != "application/json" and not (given.startswith("application/") and given.endswith("+json")):
         raise Refused(415, "the body must be JSON: send it as application/json")
 
 
 async def read_body(request: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-    """Return the bytes of the body. Raises `Refused` (408, 413)."""
+    """Read the body, of at most `bytes_max` bytes. Raises `Refused` (408 if it is too slow, 413 if too large)."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and len(declared) > len(str(bytes_max)) + 1:
         raise _too_large(bytes_max)
@@ -44,7 +44,7 @@ async def read_body(request: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
 
 
 def parse_json(body: bytes) -> Any:
-    """Return what the JSON says. Raises `Refused` (400)."""
+    """Parse the body. Raises `Refused` (400)."""
     try:
         return msgspec.json.decode(body)
     except (ValueError, RecursionError):  # msgspec's errors are ValueErrors, and so is text that is not UTF-8
@@ -52,7 +52,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a receiver of a body that was read, and of what follows it."""
+    """Return an ASGI `receive` that yields a body already read, then the messages of the original one."""
     given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def received() -> Message:

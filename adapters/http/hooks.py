@@ -1,4 +1,4 @@
-"""Hooks as they are configured: `[hooks.<name>]` tables, checked as a whole before anything is served."""
+"""Read the `[hooks.<name>]` tables of the configuration. All are checked before anything is served."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class HookTable(StrictTable):
 
 
 class Start(msgspec.Struct, frozen=True):
-    """A run of this agent, which a request starts."""
+    """What a request starts: a run of this agent."""
 
     agent: Runnable[Any] | str
     """The name of a stored agent is looked up at each request, so that it may be saved later."""
@@ -63,7 +63,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Send(msgspec.Struct, frozen=True):
-    """A signal of this name, which a request sends to a run. `data` null: the whole body."""
+    """What a request sends to a run: a signal of this name. `data` None: the whole body."""
 
     name: str
     run: Template
@@ -83,10 +83,10 @@ class Hook(msgspec.Struct, frozen=True):
 
 
 def hook_tables(given: Mapping[str, Mapping[str, Any]] | None = None) -> Tables:
-    """Return the given tables, or those of the project's configuration, by their names. Raises `ConfigError`."""
+    """Return the given tables, or those of the project's configuration, by name. Raises `ConfigError`."""
     found = project_tables("hooks") if given is None else Tables("[hooks", dict(given))
     on_ends = [name for name, table in found.tables.items() if isinstance(table, dict) and "on" in table]
-    for name in on_ends:  # workers follow those
+    for name in on_ends:  # hooks on the ends of runs are handled by workers
         del found.tables[name]
     for name in found.tables:
         if not HOOK_NAME.fullmatch(name):
@@ -151,7 +151,7 @@ def start_of(
     where: str,
     root: str,
 ) -> Start:
-    """Return what a hook starts. Raises `ConfigError`."""
+    """Return the run that a hook's requests start. Raises `ConfigError`."""
     known, stored = runtime.registry.agents, agent.removeprefix(STORED)
     if stored != agent:
         check_name(f"{where}.agent: the stored agent", stored)
@@ -178,7 +178,7 @@ def _template(text: str | None, where: str) -> Template | None:
 
 
 def _secret(reference: str, where: str) -> str:
-    """Return the value of `secret://NAME`: that of the environment variable NAME."""
+    """Resolve `secret://NAME` to the value of the environment variable NAME. Raises `ConfigError`."""
     found = _SECRET.fullmatch(reference)
     name = found[1] if found is not None else ""
     value = os.environ.get(name, "")

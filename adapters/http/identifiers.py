@@ -1,4 +1,4 @@
-"""The identifiers that a request brings along: they are kept with what it starts, if they are well formed."""
+"""Identifiers in a request's headers. Well-formed ones are stored with the run that the request starts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ REQUEST_ID_MAX = 128
 
 
 def request_id(request: Request) -> str:
-    """Return the `X-Request-Id`; empty for none, or for one that is not short printable text."""
+    """Return the `X-Request-Id`; empty if it is missing, too long or not printable."""
     given = request.headers.get("x-request-id", "")
     return given if len(given) <= REQUEST_ID_MAX and given.isprintable() and given.isascii() else ""
 
 
 def traceparent(request: Request) -> str:
-    """Return the W3C trace context; empty for none, or for one that is not valid: the trace then begins here."""
+    """Return the W3C `traceparent`; empty if it is missing or invalid, so that a new trace begins here."""
     given = request.headers.get("traceparent", "")
     return given if TRACEPARENT.fullmatch(given) else ""

@@ -1,4 +1,4 @@
-"""Rates: a token bucket for each hook, in each process."""
+"""Rate limits: a token bucket per hook and process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Rate:
-    """At most so many requests in a second, minute or hour, as `"10/s"`, that may also come at once."""
+    """A token bucket from a text such as `"10/s"` (or `m`, `h`), whose burst is the same number of requests.
+
+    Raises `ConfigError` for another text; `where` names its place.
+    """
 
     def __init__(self, text: str, where: str) -> None:
         found = _RATE.fullmatch(text)
@@ -23,7 +26,7 @@ class Rate:
         self._left, self._at = self._most, 0.0
 
     def wait_s(self, now: float) -> int:
-        """Count a request made now; return 0 if it may be served, else the seconds until one may be."""
+        """Take a token at `now` (seconds) and return 0; if there is none, return the whole seconds until there is."""
         self._left = min(self._most, self._left + max(0.0, now - self._at) * self._per_s)
         self._at = now
         if self._left >= 1:

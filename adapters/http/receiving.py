@@ -1,7 +1,7 @@
-"""The route of webhooks: verify, parse, then start one run for each delivery, however often it comes (H1 to H3).
+"""The route of webhooks: verify, parse, then start one run per delivery, however often it is sent (H1 to H3).
 
 The idempotency key of a start is `hook:<name>:<delivery id>`, recorded in the log before the run (W26). So a sender
-that heard no answer repeats itself, to this process or another one, and finds the same run.
+that got no answer can retry, at this process or another one, and finds the same run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HookRoutes:
         return [Route("/hooks/{name}", guarded(self.receive), methods=["POST"])]
 
     async def receive(self, request: Request) -> Response:
-        """Take one delivery. Raises `Refused`, and the errors of the runtime."""
+        """Handle one delivery. Raises `Refused`, and the errors of the runtime."""
         hook = self._hooks.get(request.path_params["name"])
         if hook is None:
             raise Refused(404, "there is no hook of this name")
@@ -81,7 +81,7 @@ class HookRoutes:
         return await self._start(hook, hook.does, trigger, body)
 
     async def _start(self, hook: Hook, does: Start, trigger: Trigger, body: Any) -> Response:
-        """Return 202 once the run's first commit is stored, and 200 for a delivery that has its run."""
+        """Return 202 after the run's first commit is stored, or 200 if the delivery already has a run."""
         delivery, agent = trigger.key, does.agent
         try:
             if isinstance(agent, str):
@@ -98,7 +98,7 @@ class HookRoutes:
                 idempotency_key=f"hook:{hook.name}:{delivery}" if delivery else None,
                 trigger=trigger,
             )
-        # The same delivery, before the hook's template was changed or the run was erased.
+        # The delivery started a run before, and since then the template was changed or the run was erased.
         except (RunConflict, RunGone, RunPurged) as known:
             return answer(200, {"run_id": known.run_id, "is_new": False})
         return answer(202 if run.is_new else 200, {"run_id": run.run_id, "is_new": run.is_new})
@@ -109,14 +109,17 @@ class HookRoutes:
         key = f"hook:{hook.name}:{delivery}" if delivery else ""
         try:
             sent = await run.signal(does.name, data, key=key, by=f"hook:{hook.name}")
-        except RunGone as gone:  # a sender takes 410 for the end of the hook itself
+        except RunGone as gone:  # not 410: senders would take that for the end of the hook itself
             raise Refused(404, str(gone)) from None
         content = {"run_id": run.run_id, "number": sent.number, "is_new": sent.is_new}
         return answer(202 if sent.is_new else 200, content)
 
 
 def _delivery(hook: Hook, request: Request, body: Any) -> str:
-    """Return the delivery's id; empty without one: equal bodies may be two deliveries. Raises `Refused`, `Missing`."""
+    """Return the delivery's id; empty if it has none, since equal bodies may be separate deliveries.
+
+    Raises `Refused`, and `Missing` if the hook's key names a field that the body lacks.
+    """
     if hook.key is not None:
         found: Any = hook.key.fill(body)
     elif hook.scheme in _DELIVERY_HEADER:
@@ -130,7 +133,7 @@ def _delivery(hook: Hook, request: Request, body: Any) -> str:
 
 
 def _unmet(when: Condition, body: Any) -> str:
-    """Return why a delivery is ignored; empty if it is not. One that the condition cannot judge is ignored, too."""
+    """Return why a delivery is ignored; empty if it is not. It is also ignored if the condition cannot be evaluated."""
     try:
         return "" if when.is_met({"body": body}) else "the hook's condition is not met"
     except ConditionFailed as failed:
@@ -138,7 +141,7 @@ def _unmet(when: Condition, body: Any) -> str:
 
 
 def _challenge(body: Any) -> str | None:
-    """Return what Slack wants back when it is told of the address."""
+    """Return the challenge that Slack sends to verify the address; None for any other body."""
     if not isinstance(body, dict) or body.get("type") != "url_verification":
         return None
     challenge = body.get("challenge")

@@ -1,4 +1,4 @@
-"""The server of the application: uvicorn in this process' event loop, with sockets and signals of our own."""
+"""Serve the application: uvicorn in this process' event loop, with our own socket and signal handling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PORT = 7717
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it is up, and leaves the signals to the command."""
+    """A server that sets `up` when it has started, and leaves signals to the command."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -36,14 +36,15 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def served(app: Starlette, host: str, port: int | None, grace_s: float) -> AsyncGenerator[str]:
-    """Serve the application while open; yields its address. Leaving takes no new requests and finishes those under way.
+    """Serve the application while open; yield its address.
 
-    `port` null: 7717, or a free one. Raises `ConfigError` if the address cannot be used.
+    On exit, no new requests are taken, and those in progress get `grace_s` seconds to finish. `port` None: 7717, or a
+    free port if that is taken. Raises `ConfigError` if the address cannot be used.
     """
     listening = _listening(host, port)
     config = uvicorn.Config(
         app,
-        access_log=False,  # the addresses of callbacks hold their tokens
+        access_log=False,  # the addresses of callbacks contain their tokens
         log_config=None,
         lifespan="off",
         server_header=False,
@@ -68,7 +69,7 @@ async def served(app: Starlette, host: str, port: int | None, grace_s: float) ->
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches the address."""
+    """Return whether only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

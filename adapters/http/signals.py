@@ -1,4 +1,4 @@
-"""The routes of signals, whose sender is known by its token, and of callbacks, whose token says it all."""
+"""The routes of signals, which need a bearer token, and of callbacks, whose address contains a token of its own."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SignalRoutes:
 
 
 async def _data(request: Request) -> Any:
-    """Return the data of the body, null for none."""
+    """Parse the body; None if it is empty. Raises `Refused`."""
     body = await read_body(request, SIGNAL_BYTES_MAX)
     if not body:
         return None

@@ -1,7 +1,7 @@
-"""Signatures of the senders of webhooks, over the bytes of the body, compared in constant time (H1).
+"""Verify the signatures of webhooks over the bytes of the body, in constant time (H1).
 
-Each scheme is a function from the secrets (several while one is rotated), the headers, the body and the time to whether
-the signature holds. It says no to anything that is missing, malformed, too old or wrong, and never says which.
+Each scheme is a function of the secrets (several during a rotation), the headers, the body and the time. It returns
+false for a signature that is missing, malformed, too old or wrong, without telling which.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class HmacTable(StrictTable):
 
 
 def verifier_of(scheme: Scheme, secrets: Sequence[str], table: HmacTable | None, where: str) -> Verifier:
-    """Return the check of a hook's requests. Raises `ConfigError` for a secret that the scheme cannot use."""
+    """Return the function that verifies a hook's requests. Raises `ConfigError` for a secret that is unusable."""
     keys = [secret.encode() for secret in secrets]
     match scheme:
         case "standard":
@@ -124,7 +124,7 @@ def _is_now(timestamp: str, now: float) -> bool:
 def _signed(
     keys: Sequence[bytes], signed: bytes, given: Sequence[str], encoding: Literal["hex", "base64"]
 ) -> bool:
-    """Return whether one of the signatures is that of one of the keys."""
+    """Return whether any of the signatures was made with any of the keys."""
     if len(given) > SIGNATURES_MAX:
         return False
     expected = [hmac.digest(key, signed, "sha256") for key in keys]

@@ -1,4 +1,4 @@
-"""A route that answers with text that is made for each request."""
+"""A route that answers with generated text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .answers import guarded
 
 
 def text_route(path: str, text: Callable[[], bytes], media_type: str) -> Route:
-    """Return a route for GET whose answers are the text as it is then."""
+    """Return a GET route that calls `text` for each response."""
 
     async def told(_: Request) -> Response:
         return Response(text(), media_type=media_type)

@@ -1,4 +1,4 @@
-"""Split a text into pieces: as many whole paragraphs as fit; a paragraph that is too long is split between words."""
+"""Split a text into pieces of as many whole paragraphs as fit; a paragraph that is too long is split itself."""
 
 from __future__ import annotations
 

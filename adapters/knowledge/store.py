@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 
 def knowledge_file() -> Path:
-    """Return the file of the knowledge: `FOLDLOG_KNOWLEDGE`, else one in the user's data directory."""
+    """Return the path of the knowledge file: `FOLDLOG_KNOWLEDGE`, else one in the user's data directory."""
     chosen = os.environ.get("FOLDLOG_KNOWLEDGE")
     if chosen:
         return Path(chosen).expanduser().absolute()
@@ -73,7 +73,7 @@ def knowledge_file() -> Path:
 
 
 class SqliteKnowledge:
-    """A `KnowledgeStore` (`foldlog.runtime.ports.knowledge`) of one namespace, in `file` or in `knowledge_file()`.
+    """The `KnowledgeStore` (`foldlog.runtime.ports.knowledge`) of a namespace, in `file` or in `knowledge_file()`.
 
     Every call raises `KnowledgeUnavailable` for a file that is locked, damaged or on a full disk, and `ConfigError` for
     one that is not foldlog's. A missing file counts as empty; the first `add` creates it.
@@ -155,7 +155,7 @@ def _id(piece: str) -> str:
 
 
 def _storable(text: str) -> str:
-    """Return text that UTF-8 can encode, without NUL, which ends a text in SQLite."""
+    """Return text without NUL, which would end it in SQLite, and with `?` for what UTF-8 cannot encode."""
     return text.encode(errors="replace").decode().replace("\0", "")
 
 
@@ -238,7 +238,7 @@ def _transaction(db: sqlite3.Connection, mode: Mode = "IMMEDIATE") -> Iterator[N
 
 @contextlib.contextmanager
 def _told(file: Path) -> Iterator[None]:
-    """Translate SQLite's errors."""
+    """Translate SQLite's errors to those of the port."""
     try:
         yield
     except OSError as error:

@@ -20,12 +20,12 @@ _PART = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
 
 
 def spaced(text: str) -> str:
-    """Return the text as it is indexed."""
+    """Return the text in the form that is indexed."""
     return _CHARACTER.sub(r" \g<0> ", text)
 
 
 def match_of(query: str) -> str:
-    """Return the index query for any text: at least one of its words. Empty for a text without words."""
+    """Return an FTS5 query that matches any word of the text; empty for a text without words."""
     words = list(dict.fromkeys(_words(query.lower())))[:QUERY_WORDS_MAX]
     return " OR ".join(f'"{word}"' for word in words)
 

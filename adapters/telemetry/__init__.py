@@ -1,7 +1,7 @@
-"""Telemetry from the log: traces, logs and metrics over OTLP, and Prometheus metrics, by a subscriber beside the runs.
+"""Telemetry from the log: traces, logs and metrics over OTLP, and Prometheus metrics, by a separate subscriber.
 
-Nothing of this runs in the loop that drives a run: a finished span is a fold over stored events, so a trace is the same
-whenever it is made. Needs the extra `foldlog[otel]`, except for the fold.
+None of this code runs in the loop that drives a run. Spans are a fold over stored events, so a trace is the same
+whenever it is computed. Everything but the fold needs the extra `foldlog[otel]`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The names of the OpenTelemetry conventions for generative AI, which are still in development, in one place.
+"""The names of the OpenTelemetry conventions for generative AI, kept in one place because they may still change.
 
 Source: the repository opentelemetry/semantic-conventions-genai, as of its move there in 2026; the constants of
 `opentelemetry.semconv` are marked as moved. Our own names begin with `foldlog.`.

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: counters and durations from finished spans, and how things are now from the run list.
+"""Metrics for Prometheus: counters and durations from finished spans, gauges from the run list.
 
 Counters begin at zero with each process, as Prometheus expects; `docs/how-to/telemetry.md` lists names and labels.
 """
@@ -26,7 +26,7 @@ COUNT_MAX = 100_000
 
 
 class Metrics:
-    """The metrics of a namespace; a sink. `rules` are those that events may break.
+    """A sink that holds the metrics of a namespace. `rules` are the ids of the ordering rules.
 
     Raises `ConfigError` if the extra is not installed.
     """
@@ -66,7 +66,7 @@ class Metrics:
         )
         self._tool_s = duration("foldlog_tool_duration_seconds", "A tool call, its waits included.", "tool")
         self._violations = counter("foldlog_violations_total", "Events that break an ordering rule.", "rule")
-        for rule in rules:  # a counter that appears with its first count has not increased
+        for rule in rules:  # Prometheus sees no increase in a counter that first appears at 1
             self._violations.labels(namespace, rule)
         self._runs = gauge("foldlog_runs", "Open runs now.", "status")
         self._waiting = gauge("foldlog_runs_waiting", "Open runs by what they wait for.", "waiting_for")
@@ -81,7 +81,7 @@ class Metrics:
         self._waits_told: set[str] = set()
 
     async def send(self, told: Told) -> None:
-        """Count finished spans, and violations."""
+        """Count the finished spans and the violations."""
         for span in told.spans:
             self._count(span)
         self._judged(told.records)
@@ -123,7 +123,7 @@ class Metrics:
             self._unpriced.labels(where, model).inc()
 
     def told(self, at: float, now: float) -> None:
-        """Note the time of the newest event that was counted, in Unix seconds."""
+        """Set the lag: `at` is the time of the newest event counted, `now` the present (Unix seconds)."""
         self._lag.labels(self._namespace).set(max(0.0, now - at))
 
     async def look(self, index: RunIndex, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""Send spans, log records and metrics to a collector over OTLP and HTTP, with the SDK's own exporters."""
+"""Send spans, log records and metrics to a collector with OTLP over HTTP, by the SDK's own exporters."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ logger = logging.getLogger("foldlog.telemetry")
 
 
 class OtlpExporter:
-    """Sends all signals to a collector. `endpoint` is its base URL (`http://127.0.0.1:4318`).
+    """A sink that sends to a collector. `endpoint` is its base URL (`http://127.0.0.1:4318`).
 
-    With the URL of its traces (`.../v1/traces`), only spans are sent.
-
-    Headers and other settings are those of the variables `OTEL_EXPORTER_OTLP_*`, resource attributes those of
-    `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`. Raises `ConfigError` if the extra is not installed.
+    If the endpoint is a URL for traces (`.../v1/traces`), only spans are sent. Headers and other options come from the
+    variables `OTEL_EXPORTER_OTLP_*`, resource attributes from `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`.
+    Raises `ConfigError` for an invalid endpoint, or if the extra is not installed.
     """
 
     def __init__(self, endpoint: str, namespace: str) -> None:
@@ -65,7 +64,7 @@ class OtlpExporter:
         self.endpoint = url
 
     async def send(self, told: Told) -> None:
-        """Send it, and try again until the collector has it."""
+        """Send everything, retrying until the collector has accepted it."""
         for first in range(0, len(told.spans), BATCH_MAX):
             spans = [self._readable(span) for span in told.spans[first : first + BATCH_MAX]]
             await self._send("spans", self._exporter.export, spans)
@@ -80,7 +79,7 @@ class OtlpExporter:
         wait_s, lost = RETRY_S, False
         while True:
             result = await asyncio.to_thread(export, batch)
-            if result.name == "SUCCESS":  # each signal has an enumeration of its own
+            if result.name == "SUCCESS":  # each signal has its own enumeration of results
                 if lost:
                     logger.warning("the collector at %s is back", self.endpoint)
                 return
@@ -125,7 +124,7 @@ class OtlpExporter:
         )
 
     def _counted(self, counts: Counts, at: float) -> MetricsData:
-        """Return the counts as cumulative metrics: one that is sent twice says the same."""
+        """Return the counts as cumulative metrics, which may be sent more than once without counting twice."""
         from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
 
         scope = ScopeMetrics(self._scope, [*_metrics(counts, _ns(counts.since), _ns(at))], "")

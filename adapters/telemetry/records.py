@@ -1,7 +1,7 @@
-"""Log records of runs, and counts of what they came to: both are told with the spans, from the same events.
+"""Log records of runs, and cumulative counts of finished spans and violations.
 
-A record has a `log.record.uid` that follows from its place in the log, so that one which is sent twice is the same
-record. The counts are cumulative and are kept with the cursor, so that a restart neither loses nor doubles any.
+The `log.record.uid` of a record is derived from its place in the log, so a record sent twice can be recognized. The
+counts are stored with the cursor, so a restart neither loses nor doubles any.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _SEVERITIES: dict[str, Severity] = {
 
 
 class Violated(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that an event breaks, in words."""
+    """A violation of an ordering rule: the rule's id, and a message."""
 
     rule: str
     message: str
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A log record. `at` is Unix seconds; the ids are those of the span that it belongs to, empty if there is none."""
+    """A log record. `at` is Unix seconds; the ids are those of its span, empty if it has none."""
 
     name: str
     at: float
@@ -49,7 +49,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def record_of(note: Note) -> Record:
-    """Return the record of what a fold has noted."""
+    """Convert a note of the fold into a log record."""
     told = {name: value for name, value in note.attributes.items() if value not in {None, ""}}
     words = " ".join(f"{name}={value}" for name, value in told.items() if name != names.RUN_ID)
     return Record(
@@ -65,7 +65,7 @@ def record_of(note: Note) -> Record:
 
 
 def record_of_violation(event: Event, found: Violated, number: int) -> Record:
-    """Return the record of a violation, the `number`-th of its event."""
+    """Return the record for a violation by an event; `number` distinguishes violations by the same event."""
     return Record(
         name=names.VIOLATION,
         at=event.at,
@@ -77,7 +77,7 @@ def record_of_violation(event: Event, found: Violated, number: int) -> Record:
 
 
 class Spread(msgspec.Struct, kw_only=True):
-    """Durations in seconds: how many, their sum, and how many are in each bucket; the last one has no bound."""
+    """A histogram of durations in seconds: count, sum, extremes, and counts of the buckets, the last one unbounded."""
 
     count: int = 0
     total: float = 0.0
@@ -102,7 +102,7 @@ class Counts(msgspec.Struct, kw_only=True):
     durations: dict[str, dict[str, Spread]] = {}
 
     def feed(self, spans: Iterable[Span], records: Iterable[Record]) -> None:
-        """Count finished spans, and violations."""
+        """Count the finished spans and the violations."""
         for span in spans:
             self._span(span)
         for record in records:

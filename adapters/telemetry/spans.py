@@ -1,13 +1,13 @@
 """Spans of runs: a pure fold from stored events to finished spans.
 
-Times are those of the events, and the ids follow from the run and the place of the span in it. So a span that is made
-twice, by two exporters or after a restart, is the same span. A run is a span (`invoke_agent`, or `invoke_workflow` for
-what only coordinates runs); each attempt of a model call (`chat`) and each tool call (`execute_tool`) is a span below
-it; a child run is below the call that started it. Claims, takeovers, pauses, approvals and waits are events of a span.
-A fork is a trace of its own, with a link to its origin.
+Times are those of the events, and ids are derived from the run and the place of the span in it. So a span that is
+computed twice, by two exporters or after a restart, is the same span. A run is a span (`invoke_agent`, or
+`invoke_workflow` for a run that only coordinates others); each attempt of a model call (`chat`) and each tool call
+(`execute_tool`) is a span below it; a child run is below the call that started it. Claims, takeovers, pauses,
+approvals and waits are events of a span. A fork is a trace of its own, with a link to its origin.
 
-The fold holds the spans that are open, and nothing of a run that is over. A run whose submission it has not seen has no
-spans.
+The fold holds only open spans, and nothing of a run that has ended. A run whose submission the fold has not seen has
+no spans.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SpanNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Note(SpanNote, frozen=True, kw_only=True):
-    """A record of an event, with the ids of its span. `uid` follows from the place of the event in the log."""
+    """A note for a log record, with the ids of its span. `uid` is derived from the event's place in the log."""
 
     uid: str
     trace_id: str
@@ -76,7 +76,7 @@ class Note(SpanNote, frozen=True, kw_only=True):
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished span. Times are Unix seconds; ids are hexadecimal, the `parent_id` empty for the root of a trace.
+    """A span, open or finished. Times are Unix seconds; ids are hexadecimal; `parent_id` is empty for a trace's root.
 
     `remote`: the parent is a span of the caller, from its traceparent. `error` is empty unless the operation failed.
     """
@@ -96,7 +96,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _OpenRun(msgspec.Struct, kw_only=True):
-    """An open run: its trace, the claim that holds, its last model call, and its open spans by their place."""
+    """An open run: its trace, the worker of its current claim, its last model call, and its open spans by place."""
 
     path: str
     trace_id: str
@@ -109,30 +109,30 @@ class _OpenRun(msgspec.Struct, kw_only=True):
 
 
 class SpanFold(msgspec.Struct, kw_only=True):
-    """The fold, and its state: feed it the events of a namespace in their order. It can be stored as JSON.
+    """The fold and its state, which can be stored as JSON. Feed it the events of a namespace in order.
 
-    With `content`, inputs, answers, arguments and results are attributes of their spans.
+    With `content`, spans have inputs, answers, arguments and results as attributes.
     """
 
     content: bool = False
     runs: dict[str, _OpenRun] = {}
     news: list[Note] = []
-    """The records since they were last taken; not stored, since they are taken before."""
+    """The notes since `take_news` was last called, which empties them before the state is stored."""
 
     def take_news(self) -> list[Note]:
-        """Return what happened since the last time, and forget it."""
+        """Return and remove the notes since the last call."""
         found, self.news = self.news, []
         return found
 
     def feed(self, event: Event) -> list[Span]:  # noqa: C901, PLR0912 - one case each
-        """Fold an event, as read; return the spans that it finishes."""
+        """Fold an event in the form in which readers get it; return the spans that it finishes."""
         if isinstance(event, Submitted):
             self._submitted(event)
             return []
         run = self.runs.get(event.run_id)
         if (
             run is None or event.agent_path != run.path
-        ):  # forwarded from an inner agent, which has spans of its own
+        ):  # the event was forwarded from an inner agent, which has its own spans
             return []
         call = event.tool_call_id or ""
         match event:
@@ -333,7 +333,7 @@ class SpanFold(msgspec.Struct, kw_only=True):
         )
 
     def _note(self, run: _OpenRun, place: str, event: Event, name: str, attributes: dict[str, Any]) -> None:
-        """Note what happened, in the span at this place, else in that of the run."""
+        """Add a note to the span at `place`, or to that of the run if there is none."""
         span = run.spans.get(place) or run.spans.get("")
         if span is None:
             return
@@ -380,7 +380,7 @@ class SpanFold(msgspec.Struct, kw_only=True):
 
 
 def span_id_of(*place: str) -> str:
-    """Return the id of the span of a run, or of a place in it: 8 bytes of a SHA-256."""
+    """Return the id (16 hex digits) of the span of a run, or of a place in it."""
     return hashlib.sha256("/".join(place).encode()).hexdigest()[:16]
 
 

@@ -1,8 +1,8 @@
-"""The subscriber: follows the log of a namespace, and hands spans, records and counts on. It holds its place in a file.
+"""Follow the log of a namespace, and send spans, records and counts to sinks.
 
-The file has the cursor, the spans that are open there and the counts so far, and is replaced as a whole after all up to
-the cursor was taken. So a restart loses nothing. A process that dies between the two sends the last again after its
-restart: the same spans and records with the same ids, and the same counts.
+The state is kept in a file: the cursor, the open spans and the counts so far. The file is replaced atomically after the
+sinks have taken everything up to the cursor, so a restart loses nothing. A process that dies in between sends the last
+batch again after its restart: the same spans and records with the same ids, and the same counts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Judge = Callable[[Event], Awaitable[Sequence[Violated]]]
 
 
 class Told(msgspec.Struct, frozen=True):
-    """New finished spans and new records of events; and all counts, as they are at `at` (Unix seconds)."""
+    """New finished spans, new log records, and the total counts at `at` (Unix seconds)."""
 
     spans: Sequence[Span]
     records: Sequence[Record]
@@ -44,15 +44,15 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Sink(Protocol):
-    """Takes what is new."""
+    """A destination of telemetry."""
 
     async def send(self, told: Told) -> None:
-        """Take it; returns once it is safe. A sink that cannot be reached keeps the caller waiting."""
+        """Store or forward it, and return when that has succeeded. Retries while the destination is unavailable."""
         ...
 
 
 class _Saved(msgspec.Struct, kw_only=True):
-    """The content of the file."""
+    """The content of the state file."""
 
     namespace: str
     cursor: str | None
@@ -71,12 +71,12 @@ async def subscribe(
     told: Callable[[float], None] | None = None,
     judge: Judge | None = None,
 ) -> None:
-    """Send what happens in a namespace to the sinks, from the place in the file `state`, until cancelled.
+    """Follow a namespace and send its telemetry to the sinks until cancelled, from the cursor in the file `state`.
 
-    Without a place it starts at the beginning of the log or now; runs that were submitted before have no spans. `once`:
-    return when everything that is stored by now was sent. `told` gets the time of the newest event that was folded,
-    `judge` each event, for the rules that it breaks.
-    Raises `ConfigError` for a file of another namespace or with another content, `LogCorrupted`, `LogUnavailable`.
+    Without a file, `start` decides between the beginning of the log and now; runs submitted before that have no spans.
+    `once`: return after everything stored so far is sent. `told` is called with the time of the newest event folded.
+    `judge` is called with each event, and returns the rules that it breaks. Raises `ConfigError` for a state file of
+    another namespace or in another format, `LogCorrupted`, `LogUnavailable`.
     """
     saved = _load(state, log.namespace)
     if saved is None:
@@ -108,7 +108,7 @@ async def subscribe(
 
 
 async def _batches(events: AsyncIterator[Event], until: str | None) -> AsyncIterator[list[Event]]:
-    """Yield the events in lists of those that came within `BATCH_S`; ends at the cursor `until`."""
+    """Yield the events in batches, each of those that arrive within `BATCH_S`; end at the cursor `until`."""
     batch: list[Event] = []
     loop = asyncio.get_running_loop()
     due = loop.time() + BATCH_S
@@ -136,7 +136,7 @@ async def _batches(events: AsyncIterator[Event], until: str | None) -> AsyncIter
 
 
 def _reached(cursor: str | None, until: str | None) -> bool:
-    """Return whether a cursor is at least at another one, in every shard."""
+    """Return whether a cursor has reached `until` in every shard; false if either is None."""
     if cursor is None or until is None:
         return False
     places = [[parse_cursor(part) for part in each.split("_")] for each in (cursor, until)]

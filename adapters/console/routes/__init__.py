@@ -1,1 +1,1 @@
-"""The endpoints of the API, a module for each thing that they are about; each ends with its part of the table."""
+"""The endpoints of the API, one module per subject; each module ends with its part of the table of routes."""

@@ -125,14 +125,14 @@ async def show_timeline(call: Call[TimelineQuery, Nothing]) -> Timeline:
 
 
 async def trace_of_run(call: Call[Any, Any]) -> tuple[Trace, str]:
-    """Return the trace of the family of the run in the path, and the run. Raises `RunNotFound`, `LogCorrupted`."""
+    """Return the family's trace and the id of the run in the path. Raises `RunNotFound`, `LogCorrupted`."""
     run = call.path("run")
     namespace, subject = await call.runtime.place(run)
     return await load_apart(namespace.log, subject), run
 
 
 async def load_apart(log: Log, subject: Subject) -> Trace:
-    """Return what `load_trace` does; the commits are verified and decoded apart."""
+    """Load a trace as `load_trace` does, but verify and decode the commits in a thread."""
     from ....replay.traces.trace import read_family, restored, trace_of
 
     stored = await read_family(log, subject)
@@ -140,9 +140,9 @@ async def load_apart(log: Log, subject: Subject) -> Trace:
 
 
 async def apart(work: Callable[[], T]) -> T:
-    """Return what takes long to compute, in a thread, two at a time.
+    """Run an expensive computation in a thread, at most two at a time, and return its result.
 
-    Meanwhile the threads take turns often, so that streams go on: each turn of another thread is a wait of theirs.
+    While it runs, the interpreter switches threads more often, so that streams are not delayed.
     """
     async with _TWO:
         sys.setswitchinterval(SWITCH_S)

@@ -344,7 +344,7 @@ async def send_message(call: Call[Nothing, Message]) -> Done:
     run = call.run
     if (
         not key or key not in (await run.state()).message_keys
-    ):  # else it was queued by a server that did not answer
+    ):  # otherwise a server that died before it answered has queued it
         await run.inject(call.body.content, request_key=key, by=call.author)
     return await _done(call)
 

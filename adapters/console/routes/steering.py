@@ -118,7 +118,7 @@ async def retry_run(call: Call[Nothing, RetryRun]) -> Answered:
 
 
 async def _number(call: Call[Nothing, RetryRun]) -> int | None:
-    """Return the number of the retry; that of an Idempotency-Key is kept, since a server may die before it answers."""
+    """Return the number of the retry. It is stored for an Idempotency-Key, since a server may die before it answers."""
     given = call.body
     if given.number is not None or not call.key:
         return given.number

@@ -1,4 +1,4 @@
-"""The stream of changes: one connection for any number of topics, which goes on where it ended.
+"""The stream of changes: one connection carries any number of topics, and a new one resumes where the last ended.
 
-`feeds.py` follows families, `lists.py` the lists; both once for all viewers. `viewer.py` is one connection.
+`feeds.py` follows families and `lists.py` follows lists, each once for all viewers. `viewer.py` is one connection.
 """

@@ -1,7 +1,7 @@
-"""Families as their viewers see them: each is followed, verified and folded once, and kept for all of them.
+"""Follow families of runs for viewers: each family is read, verified and folded once, and shared by its viewers.
 
-An entry is a stored event, or a piece of text in the making. Pieces are forgotten once the reply that they belong to is
-stored. A viewer is a place among the entries, so a slow one costs no memory.
+A family's entries are its stored events and pieces of text in progress, which are dropped when their reply is stored. A
+viewer is an index into the entries, so a slow viewer costs no memory.
 """
 
 from __future__ import annotations
@@ -44,14 +44,17 @@ logger = logging.getLogger("foldlog.http")
 
 Cursor = tuple[int, int]
 Whys = Callable[[Sequence[RunRow]], Awaitable[Mapping[str, Why]]]
-"""Returns why runs wait, by their ids."""
+"""Returns why runs wait, by run id."""
 WHY_S = 0.25
 WHY_AGAIN_S = 2.0
-"""After a commit, and at least that often, it is asked why watched runs wait: workers fall silent without one."""
+"""How often the reasons are queried without a commit: a worker that dies does not write one."""
 
 
 class Entry(NamedTuple):
-    """A stored event with its cursor, or a piece of text without one; `data` is JSON, of a piece its first fields."""
+    """A stored event with its cursor, or a piece of text without one.
+
+    `data` is JSON: the whole row of an event, or the fields of a piece that come after its topic.
+    """
 
     event: str
     run: str
@@ -70,7 +73,7 @@ class FamilyFeed:
         self.failed: FoldlogError | None = None
         self.watchers: set[Callable[[], None]] = set()
         self.watched: Counter[str] = Counter()
-        """The runs that are looked at, with the number of their viewers."""
+        """The number of viewers of each watched run."""
         self.whys: dict[str, bytes] = {}
         """Why each watched run waits, as JSON."""
         self._ask, self._moved = whys, asyncio.Event()
@@ -82,10 +85,10 @@ class FamilyFeed:
         self._attempts: dict[str, int] = {}
         self._drafts: dict[str, list[int]] = {}
         self._stored: list[tuple[Cursor, int]] = []
-        """The cursor of each stored event, with the number of its entry."""
+        """The cursor of each stored event, with the index of its entry."""
 
     async def follow(self) -> None:
-        """Follow the family until cancelled; an error of its log is told to the viewers."""
+        """Follow the family until cancelled. An error of its log is passed to the viewers, and ends the feed."""
         try:
             async with self._log.drafts.follow(self._root.root) as drafts:
                 await self._follow(drafts)
@@ -114,12 +117,12 @@ class FamilyFeed:
                 self._tell()
 
     async def _pump_whys(self) -> None:
-        """Ask why watched runs wait, after each change and from time to time, and tell of another answer."""
+        """Query why watched runs wait, after each change and periodically; wake the viewers if an answer changed."""
         while True:
             self._moved.clear()
             rows = [row for run in +self.watched if (row := self._rows.get(run)) is not None]
             found: Mapping[str, Why] = {}
-            with contextlib.suppress(FoldlogError):  # viewers are told of that elsewhere
+            with contextlib.suppress(FoldlogError):  # reported to viewers by `follow`
                 found = await self._ask([row for row in rows if not row.over])
             told = {row.run_id: msgspec.json.encode(found.get(row.run_id)) for row in rows}
             if told != self.whys:
@@ -152,7 +155,7 @@ class FamilyFeed:
         self._add_drafts(pieces, self._attempts.get(run, 1))
 
     def _note(self, recorded: Recorded) -> None:
-        """Note what later entries need, and forget the pieces of replies that are stored, or never will be."""
+        """Record parents and attempts for later entries; drop the pieces of replies that are stored or abandoned."""
         run = recorded.commit.run
         for event in recorded.commit.events:
             if isinstance(event, Submitted) and event.parent is not None:
@@ -183,12 +186,12 @@ class FamilyFeed:
             watcher()
 
     def watch(self, run: str, viewers: int) -> None:
-        """Note that a run is looked at by more viewers, or by fewer."""
+        """Add to the number of a run's viewers; `viewers` is negative when some leave."""
         self.watched[run] += viewers
         self._moved.set()
 
     def number_after(self, cursor: str) -> int | None:
-        """Return the number of the first entry after a cursor; null for one that is not of this log."""
+        """Return the index of the first entry after a cursor; None if no stored event has this cursor."""
         at = parse_cursor(cursor)
         place = bisect.bisect_right(self._stored, (at, len(self.entries)))
         if place == 0 or self._stored[place - 1][0] != at:
@@ -202,7 +205,7 @@ class FamilyFeed:
         return entry.cursor if entry is not None else ""
 
     def is_below(self, run: str, top: str) -> bool:
-        """Return whether a run is `top`, or below it."""
+        """Return whether a run is `top` or one below it."""
         above: str | None = run
         while above is not None and above != top:
             above = self._parents.get(above)
@@ -215,7 +218,7 @@ class FamilyFeed:
         return self._heads[run]
 
     def why(self, run: str) -> bytes:
-        """Return why a run waits as JSON; null if it waits for nothing, or as long as it is not known."""
+        """Return why a run waits, as JSON; `null` if it does not wait, or the reason is not known yet."""
         return self.whys.get(run, b"null")
 
 
@@ -235,7 +238,7 @@ def _piece(event: Event) -> dict[str, Any]:
 
 
 class RunTopic:
-    """A viewer of one run and all runs below it."""
+    """The topic of one run and all runs below it, for one viewer."""
 
     def __init__(self, name: str, feed: FamilyFeed, run: str, cursor: str) -> None:
         self.name, self.cursor = name, cursor
@@ -246,7 +249,7 @@ class RunTopic:
 
     @property
     def has_news(self) -> bool:
-        """True if there is something to take."""
+        """True if frames are due."""
         if not self._feed.caught_up.is_set():
             return False
         return self._at < len(self._feed.entries) or self._feed.why(self._run) != self._why or self.ended
@@ -257,10 +260,10 @@ class RunTopic:
         return self._feed.failed is not None
 
     def take(self) -> Iterator[Frame]:
-        """Yield the frames that are due; the cursor is that after each. Damage is raised after what is before it."""
+        """Yield the frames that are due; `cursor` advances with each. Damage is raised after the frames before it."""
         failed = self._feed.failed
         if failed is not None and not isinstance(failed, LogCorrupted):
-            raise failed  # what was there may be gone on purpose
+            raise failed  # the run may have been erased: its entries must not be shown
         if self._at < 0:
             yield from self._begin()
         yield from self._news()
@@ -283,9 +286,9 @@ class RunTopic:
             yield self._rows(rows)
 
     def _unseen(self) -> Iterator[Entry | None]:
-        """Yield the entries that the viewer has not had: rows of the run and of all below, pieces of the run itself.
+        """Yield the entries that the viewer has not seen: rows of the run and the runs below it, and the run's pieces.
 
-        Null if it has been up to date, and too much has come since: it skips that.
+        Yields None if the viewer was up to date and has fallen too far behind: it must load the run again.
         """
         feed = self._feed
         while self._at < len(feed.entries):
@@ -309,7 +312,7 @@ class RunTopic:
         return len(rows) >= ROWS_MAX
 
     def _begin(self) -> Iterator[Frame]:
-        """Find the place to begin at: only now, when the feed has caught up with the log, does a cursor mean it."""
+        """Find the index of the first entry to send, once the feed has caught up with the log and knows all cursors."""
         found = self._feed.number_after(self.cursor) if self.cursor else 0
         if found is None:
             yield self._resync()
@@ -331,7 +334,7 @@ class RunTopic:
 
 
 class Feeds:
-    """The families that are followed now."""
+    """The feeds of all families that are followed now."""
 
     def __init__(self, log: Log, whys: Whys) -> None:
         self._log, self._whys = log, whys
@@ -340,7 +343,10 @@ class Feeds:
 
     @contextlib.contextmanager
     def watched(self, root: Subject, run: str, wake: Callable[[], None]) -> Iterator[FamilyFeed]:
-        """Yield the feed of a run's family, followed while open and for some time after; `wake` is called for news."""
+        """Yield the feed of a run's family, and call `wake` for news while open.
+
+        A feed without viewers is followed for a while longer, in case one comes back.
+        """
         if (leaving := self._letting_go.pop(root.id, None)) is not None:
             leaving.cancel()
         if root.id in self._feeds and self._feeds[root.id][0].failed is not None:

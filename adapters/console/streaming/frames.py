@@ -1,4 +1,4 @@
-"""Frames of the stream, as Server-Sent Events have them on the wire."""
+"""Frames of the stream, encoded as Server-Sent Events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ....eventlog.errors import FoldlogError
 
 COMMENT = b": still here\n\n"
 WAITING_BYTES_MAX = 2 << 20
-"""A reader that has been up to date and now has more than this to come is too slow: it reads the lists again."""
+"""A viewer that was up to date and now lacks more than this is too slow: it is told to load everything again."""
 
 
 class Frame(NamedTuple):
@@ -19,13 +19,13 @@ class Frame(NamedTuple):
 
 
 def on_the_wire(frame: Frame, places: str) -> bytes:
-    """Return a frame as it is sent; `places` are those of all topics after it, empty to leave them as they are."""
+    """Encode a frame. `places` are the cursors of all topics after it, sent as the event's id; empty: unchanged."""
     told = f"id: {places}\n" if places else ""
     return b"event: %b\n%bdata: %b\n\n" % (frame.event.encode(), told.encode(), frame.data)
 
 
 def bare(error: BaseException) -> FoldlogError:
-    """Return the first error of a group that was caught as one of ours."""
+    """Return the first error in a group of `FoldlogError`s."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     assert isinstance(error, FoldlogError)  # noqa: S101 - it was caught as one

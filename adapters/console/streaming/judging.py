@@ -1,4 +1,4 @@
-"""The ordering rules, checked while a reader looks: over the newest commits, and all that come."""
+"""Check the ordering rules for viewers: over the newest commits, and all that follow."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ TOLD_MAX = 100
 
 
 class Judge:
-    """Judges one log for all viewers, and goes on until it is closed, so that a violation is not forgotten.
+    """Checks one log for all viewers. Once started it runs until it is closed, so that no violation is forgotten.
 
-    A run that began before the commits that are judged is left alone.
+    Runs that began before the first commit checked are ignored.
     """
 
     def __init__(self, log: Log) -> None:
@@ -39,7 +39,7 @@ class Judge:
 
     @contextlib.contextmanager
     def watched(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Call `wake` for every violation while open."""
+        """Call `wake` for new violations while open."""
         self._wakes.add(wake)
         if not self._tasks:
             from ....replay import Watch
@@ -66,7 +66,7 @@ class Judge:
                         self._tell(found)
                     if watch.commits % TOGETHER == 0:
                         await asyncio.sleep(0)
-            except FoldlogError:  # the log is out of reach: viewers are told of that elsewhere
+            except FoldlogError:  # the log cannot be reached, which a notice tells the viewers
                 pass
             await self._log.clock.sleep(AGAIN_S)
 
@@ -77,18 +77,18 @@ class Judge:
 
     @property
     def events(self) -> int:
-        """The number of events that were judged so far."""
+        """The number of events checked so far."""
         return sum(watch.events for watch in self._watches)
 
     async def aclose(self) -> None:
-        """Stop judging."""
+        """Stop checking."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 class MonitorTopic:
-    """A viewer of the violations: first all that are known, then each as it is found."""
+    """The topic of violations, for one viewer: first those already found, then each as it is found."""
 
     cursor = ""
     ended = False
@@ -100,11 +100,11 @@ class MonitorTopic:
 
     @property
     def has_news(self) -> bool:
-        """True for violations that the viewer does not have, and at first."""
+        """True if there are unseen violations, and before the first frame."""
         return self._seen < len(self._judge.found)
 
     def take(self) -> Iterator[Frame]:
-        """Yield the new violations, of very many the last ones, with the number of all."""
+        """Yield one frame with the new violations (at most the last `TOLD_MAX`) and the number of all."""
         found = self._judge.found
         new = found[max(self._seen, 0, len(found) - TOLD_MAX) :]
         self._seen = len(found)

@@ -1,6 +1,6 @@
-"""Lists as their viewers see them: the projections are followed once, and each change is offered to every list.
+"""Follow lists for viewers: the projections are followed once, and each change is offered to every list.
 
-At most every 250 ms the changed rows are read, and each list says which of them it has now, and which it has no longer.
+At most every 250 ms the changed rows are read, and each list determines which of them it contains now, and which not.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ logger = logging.getLogger("foldlog.http")
 
 
 class Selection(Protocol):
-    """A view of a list: a condition on rows, and its counts."""
+    """The definition of a list: a condition on rows, and counts."""
 
     def changed(
         self, runs: Sequence[RunRow], approvals: Sequence[ApprovalRow]
     ) -> tuple[dict[str, bytes], list[str]]:
-        """Return the rows that the list has now, as JSON by their ids, and the ids of those that it has no longer."""
+        """Return the changed rows that the list contains, as JSON by id, and the ids of those that it does not."""
         ...
 
     async def counts(self, index: RunIndex) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Selection(Protocol):
 
 
 class ListTopic:
-    """A viewer of one list."""
+    """The topic of one list, for one viewer."""
 
     def __init__(self, name: str, selection: Selection, cursor: str) -> None:
         self.name, self.cursor, self.selection = name, cursor, selection
@@ -61,22 +61,22 @@ class ListTopic:
 
     @property
     def has_news(self) -> bool:
-        """True if there is something to take."""
+        """True if a frame is due."""
         return self.ended or self._stale or self._counts is not None or bool(self._upserts or self._removes)
 
     @property
     def ended(self) -> bool:
-        """True if the list cannot be followed any more."""
+        """True if the list can no longer be followed."""
         return self._failed is not None
 
     def fail(self, error: FoldlogError) -> None:
-        """End the list with the error that keeps it from being followed."""
+        """End the topic with the error for which the list cannot be followed."""
         self._failed = error
 
     def offer(
         self, upserts: dict[str, bytes], removes: Sequence[str], counts: dict[str, Any], places: str
     ) -> None:
-        """Add changes, up to these places of the log."""
+        """Add changes to the next frame. `places` is the cursor after them."""
         self.reached = places
         for name in removes:
             self._upserts.pop(name, None)
@@ -89,17 +89,17 @@ class ListTopic:
             self.lose(places)
 
     def lose(self, places: str) -> None:
-        """Have the viewer read the list again."""
+        """Drop the changes so far, and tell the viewer to load the list again."""
         self._upserts, self._removes, self._counts = {}, {}, None
         self._stale, self.reached = True, places
 
     def reach(self, places: str) -> None:
-        """Note that nothing of the list has changed up to these places."""
+        """Advance the cursor to `places`, up to which the list has not changed."""
         if not self.has_news:
             self.cursor = self.reached = places
 
     def take(self) -> Iterator[Frame]:
-        """Yield the frame that is due; the cursor is that after it. Raises the error that ended the list."""
+        """Yield the frames that are due, and advance `cursor`. Raises the error that ended the topic."""
         if self._failed is not None:
             raise self._failed
         self.cursor = self.reached
@@ -115,7 +115,7 @@ class ListTopic:
 
 
 class Lists:
-    """The lists that are viewed now, and the one task that follows the projections for them."""
+    """All lists that are viewed now, and the one task that follows the projections for them."""
 
     def __init__(self, log: Log, index: Callable[[], Any]) -> None:
         self._log, self._open = log, index
@@ -126,14 +126,14 @@ class Lists:
 
     @contextlib.asynccontextmanager
     async def watched(self, topic: ListTopic, wake: Callable[[], None]) -> AsyncGenerator[None]:
-        """Offer changes to a list while open: first those since its cursor, then all as they come.
+        """Offer changes to a list while open: first those since its cursor, then new ones.
 
-        Of a damaged log the list is told so; other topics of its connection go on.
+        If the log is damaged, only this topic ends; the other topics of the connection go on.
         """
         try:
             await self._begin(topic, wake)
         except LogUnavailable:
-            raise  # the viewer comes back
+            raise  # the viewer reconnects
         except FoldlogError as error:
             topic.fail(error)
         wake()
@@ -154,7 +154,7 @@ class Lists:
             self._topics[topic] = wake
 
     async def _until_followed(self, index: RunIndex) -> None:
-        """Wait until the projections are followed. Raises the error that keeps them from it."""
+        """Wait until the projections are followed. Raises the error for which they cannot be."""
         reached, following = asyncio.ensure_future(index.following.wait()), self._kept_up(index)
         try:
             await asyncio.wait({reached, following}, return_when=asyncio.FIRST_COMPLETED)
@@ -176,7 +176,7 @@ class Lists:
 
     @contextlib.contextmanager
     def noticed(self, notice: Callable[[str], None]) -> Iterator[None]:
-        """Tell of the connection to the log while open: `lost`, `back`."""
+        """Call `notice` with `lost` or `back` while open, when the connection to the log is lost or restored."""
         self._notices.add(notice)
         self._probing = self._probing or asyncio.create_task(self._probe())
         try:
@@ -185,7 +185,7 @@ class Lists:
             self._notices.discard(notice)
 
     async def _make_up(self, index: RunIndex, topic: ListTopic, now: Sequence[int]) -> None:
-        """Offer what has changed since a viewer was here, as the log has it."""
+        """Offer the rows that changed since the viewer's cursor, found by reading the log."""
         then = parse_places(topic.reached)
         if then is None or len(then) != len(now) or any(a > b for a, b in zip(then, now, strict=True)):
             topic.lose(places_text(now))
@@ -206,7 +206,7 @@ class Lists:
         await self._offer(index, changed, [topic], places_text(now))
 
     async def _follow(self, index: RunIndex) -> FoldlogError:
-        """Follow the projections through outages of the log, until cancelled or until its damage is found: that."""
+        """Follow the projections through outages of the log; return the error if the log turns out to be damaged."""
         while not (error := await self._followed(index)) or isinstance(error, LogUnavailable):
             await self._log.clock.sleep(AGAIN_S)
         logger.error("the lists cannot be followed", exc_info=error)
@@ -216,7 +216,7 @@ class Lists:
         return error
 
     async def _followed(self, index: RunIndex) -> FoldlogError | None:
-        """Follow the projections until an error ends that, which is returned."""
+        """Follow the projections until an error, and return it."""
         found: list[FoldlogError] = []
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -227,7 +227,7 @@ class Lists:
         return found[0] if found else None
 
     async def _probe(self) -> None:
-        """Tell when the log is out of reach, and when it is back; those that follow it just wait meanwhile."""
+        """Notice when the log cannot be reached, and when it can again: its followers would just wait in silence."""
         lost = False
         while True:
             if lost == await self._reaches_log():
@@ -251,7 +251,7 @@ class Lists:
         begun = False
         async with contextlib.aclosing(index.changes()) as changes:
             async for runs in changes:
-                places = index.places()  # at once: what is told of later is after them
+                places = index.places()  # before anything is awaited: later changes come after these places
                 if runs is not None:
                     await self._offer(index, runs, list(self._topics), places_text(places))
                 elif begun:
@@ -289,12 +289,12 @@ class Lists:
 
 
 def places_text(places: Sequence[int]) -> str:
-    """Return the positions of all shards as a cursor."""
+    """Format the positions of all shards as a cursor."""
     return "_".join(map(str, places))
 
 
 def parse_places(cursor: str) -> list[int] | None:
-    """Return the positions in a cursor; null for text that is none."""
+    """Parse a cursor into the positions of all shards; None if it is not a cursor."""
     parts = cursor.split("_")
     return (
         [int(part) for part in parts] if all(part.isascii() and part.isdecimal() for part in parts) else None

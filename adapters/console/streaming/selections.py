@@ -1,4 +1,4 @@
-"""The lists that can be viewed, each as a condition on changed rows."""
+"""The lists that can be viewed, each defined by a condition on rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHANGING = ("status", "worker", "waiting_for", "error_type", "model")
 
 
 class RunsSelection:
-    """The runs that meet filters. `counts` are those by status, without the filter for it."""
+    """The runs that match filters. `counts` are by status, and ignore the status filter."""
 
     def __init__(self, query: RunQuery) -> None:
         self._query = query
@@ -26,7 +26,7 @@ class RunsSelection:
     def changed(
         self, runs: Sequence[RunRow], approvals: Sequence[ApprovalRow]
     ) -> tuple[dict[str, bytes], list[str]]:
-        """Return the changed runs of the list, and those that may have been in it before."""
+        """Return the changed runs that match, and the ids of those that do not but may have matched before."""
         del approvals
         mine = [row for row in runs if self._query.takes(row)]
         gone = [row.run_id for row in runs if self._lasting.takes(row) and not self._query.takes(row)]
@@ -41,17 +41,17 @@ class RunsSelection:
 
 
 class ApprovalsSelection:
-    """The pending approvals; `removes` has the ids of those that are decided."""
+    """The pending approvals; an approval is removed when it is decided."""
 
     def changed(
         self, runs: Sequence[RunRow], approvals: Sequence[ApprovalRow]
     ) -> tuple[dict[str, bytes], list[str]]:
-        """Return the approvals of the changed runs."""
+        """Return the pending approvals of the changed runs, and the ids of the decided ones."""
         del runs
         decided = [row.approval_id for row in approvals if row.decision is not None]
         pending = {row.approval_id: msgspec.json.encode(row) for row in approvals if row.decision is None}
         return pending, decided
 
     async def counts(self, index: RunIndex) -> dict[str, Any]:
-        """Return the number of pending ones."""
+        """Return the number of pending approvals."""
         return {"pending": len(await index.approvals())}

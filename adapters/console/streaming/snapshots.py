@@ -1,4 +1,4 @@
-"""Small views of a namespace that are looked at again and again: one look a second for all of their viewers."""
+"""Small views of a namespace that are polled once a second on behalf of all their viewers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ logger = logging.getLogger("foldlog.http")
 
 
 class Snapshots:
-    """One view, looked at while it has viewers: `look` returns it as it is now."""
+    """One view, polled while it has viewers: `look` returns its present content."""
 
     def __init__(self, clock: Clock, look: Callable[[], Awaitable[object]]) -> None:
         self._clock, self._look = clock, look
         self._wakes: set[Callable[[], None]] = set()
         self._task: asyncio.Task[None] | None = None
         self.now: bytes | None = None
-        """The view as JSON; None until the first look."""
+        """The view as JSON; None until the first poll."""
 
     @contextlib.contextmanager
     def watched(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Keep looking while open; `wake` is called when the view has changed."""
+        """Poll the view while open, and call `wake` when it changes."""
         self._wakes.add(wake)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._follow())
@@ -42,7 +42,7 @@ class Snapshots:
         while self._wakes:
             try:
                 found = msgspec.json.encode(await self._look())
-            except FoldlogError as error:  # the log is out of reach: viewers are told of that elsewhere
+            except FoldlogError as error:  # the log cannot be reached, which a notice tells the viewers
                 logger.debug("a view could not be looked at: %s", error)
             else:
                 self._show(found)
@@ -57,14 +57,14 @@ class Snapshots:
             wake()
 
     async def aclose(self) -> None:
-        """Stop looking."""
+        """Stop polling."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
 
 class SnapshotTopic:
-    """A viewer of one view: it gets the whole view with each change, and needs no cursor."""
+    """The topic of one view, for one viewer: every change sends the whole view, so it needs no cursor."""
 
     cursor = ""
     ended = False
@@ -76,10 +76,10 @@ class SnapshotTopic:
 
     @property
     def has_news(self) -> bool:
-        """True if the view is another one than the viewer has."""
+        """True if the view differs from the one last sent."""
         return self._view.now is not None and self._view.now != self._seen
 
     def take(self) -> Iterator[Frame]:
-        """Yield the view as it is now."""
+        """Yield one frame with the whole view."""
         self._seen = self._view.now
         yield Frame("list", b'{"topic":%b,"whole":%b}' % (self._topic, self._seen or b"null"))

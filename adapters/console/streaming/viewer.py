@@ -1,4 +1,4 @@
-"""One connection to the stream: its topics, and the frames that are due, until it is closed or the server ends."""
+"""One connection to the stream: sends the due frames of its topics until the client or the server closes it."""
 
 from __future__ import annotations
 
@@ -38,35 +38,38 @@ _CURSOR = re.compile(r"\d[\d._]*")
 
 
 class Topic(Protocol):
-    """A topic of a connection."""
+    """One topic of a connection: the changes of a run, a list or a view."""
 
     @property
     def name(self) -> str:
-        """The topic as it was asked for, without its cursor."""
+        """The topic as requested, without its cursor."""
         ...
 
     @property
     def cursor(self) -> str:
-        """The place up to which its frames were taken."""
+        """The cursor after the last frame taken; empty for a topic without one."""
         ...
 
     @property
     def has_news(self) -> bool:
-        """True if there is something to take."""
+        """True if frames are due."""
         ...
 
     @property
     def ended(self) -> bool:
-        """True if nothing more can come: the log of its runs is damaged."""
+        """True if the topic has failed and no more frames will come."""
         ...
 
     def take(self) -> Iterator[Frame]:
-        """Yield the frames that are due. Raises the error that ended it."""
+        """Yield the frames that are due. Raises the error that ended the topic."""
         ...
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A topic that is asked for: its name, what it is about, and the cursor to go on after; empty for none."""
+    """A requested topic: its name, its kind, its subject (a run id or filters), and the cursor to resume after.
+
+    `cursor` is empty for a topic that begins now.
+    """
 
     name: str
     kind: str
@@ -75,7 +78,10 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def wanted_topics(given: Sequence[str], last_event_id: str) -> list[Wanted]:
-    """Return the topics of a request. `last_event_id` has the places that they had reached. Raises `Refused` (422)."""
+    """Parse the topics of a request. `last_event_id` holds the cursors reached before a reconnect.
+
+    Raises `Refused` (422).
+    """
     if not 1 <= len(given) <= TOPICS_MAX:
         raise Refused(422, f"a stream has 1 to {TOPICS_MAX} topics: ?t=runs&t=run:ID&t=approvals")
     reached = dict(parse_qsl(last_event_id))
@@ -103,7 +109,7 @@ def _wanted(text: str) -> Wanted:
 
 
 def query_of(filters: str) -> RunQuery:
-    """Return the filters of the topic `runs?...`. Raises `Refused` (422)."""
+    """Parse the filters of a topic `runs?FILTERS`. Raises `Refused` (422)."""
     try:
         return msgspec.convert(dict(parse_qsl(filters, keep_blank_values=True)), RunQuery, strict=False)
     except msgspec.ValidationError as error:
@@ -111,7 +117,7 @@ def query_of(filters: str) -> RunQuery:
 
 
 class Streams:
-    """Everything that is followed for the viewers of this process."""
+    """All that this process follows for its viewers, shared between connections."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -126,7 +132,7 @@ class Streams:
         self._closing = False
 
     async def prepared(self, wanted: Sequence[Wanted]) -> list[tuple[Wanted, Subject | RunQuery | None]]:
-        """Return the topics with what they are about. Raises `Refused`, `RunNotFound`, before anything is sent."""
+        """Resolve each topic to its run or filters, before anything is sent. Raises `Refused`, `RunNotFound`."""
         found: list[tuple[Wanted, Subject | RunQuery | None]] = []
         for topic in wanted:
             about: Subject | RunQuery | None = None
@@ -142,9 +148,9 @@ class Streams:
         topics: Sequence[tuple[Wanted, Subject | RunQuery | None]],
         still: Callable[[], bool] = lambda: True,
     ) -> AsyncGenerator[bytes]:
-        """Yield the bytes of a connection: frames with the places of all topics, and a comment each 15 s.
+        """Yield the bytes of a connection: frames, each with the cursors of all topics, and a comment every 15 s.
 
-        It ends when `still`, asked at least that often, says that the viewer may not look any more.
+        The stream ends when `still`, called at least every 15 s, returns false: the viewer has lost access.
         """
         news, notices, clock = asyncio.Event(), list[str](), self._runtime.log.clock
         asked_at = clock.now()
@@ -171,7 +177,7 @@ class Streams:
                 while notices:
                     yield on_the_wire(Frame("notice", msgspec.json.encode({"log": notices.pop(0)})), "")
                 for topic in [each for each in open_topics if each.has_news]:
-                    ended = topic.ended  # one that ends while its frames are sent is told in the next turn
+                    ended = topic.ended  # one that ends while its frames are sent is removed in the next turn
                     for frame in _taken(topic):
                         yield on_the_wire(frame, _places(open_topics))
                     if ended:
@@ -180,7 +186,7 @@ class Streams:
             yield on_the_wire(Frame("bye", b"{}"), _places(open_topics))
 
     async def _awaited(self, news: asyncio.Event) -> bool:
-        """Wait for news, or for the end of the server; return false if a comment is due instead."""
+        """Wait for news or for the server's end; return false after `COMMENT_S` without either."""
         try:
             async with asyncio.timeout(COMMENT_S):
                 await news.wait()
@@ -210,7 +216,7 @@ class Streams:
         return topic
 
     async def keep_up(self) -> None:
-        """Follow the projections from now on, whether anybody views a list or not."""
+        """Follow the projections from now on, even while no list is viewed."""
         await self._lists.start()
 
     async def aclose(self) -> None:
