@@ -1,1 +1,1 @@
-"""Speed, as ratios to a bound that is measured in the same run. `python -m benchmarks`; never part of the tests."""
+"""Measure speed (`python -m benchmarks`), as ratios to a bound measured in the same run. Never part of the tests."""

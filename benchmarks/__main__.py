@@ -1,4 +1,4 @@
-"""Measure: `python -m benchmarks [PART ...]`. Each part is kept as JSON once it is over; then the page is rendered."""
+"""Measure: `python -m benchmarks [PART ...]`. Each part is saved as JSON when it ends; then the page is rendered."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INTO = Path(".cache/figures")
 
 
 def main() -> int:
-    """Measure the parts that are asked for, and report; 1 if one could not be measured, whatever the others say."""
+    """Measure the requested parts and report; return the exit code: 1 if any part could not be measured."""
     options = _parser().parse_args()
     console = Console()
     if options.list:
@@ -53,7 +53,7 @@ def _chosen(options: argparse.Namespace) -> list[Part]:
 
 
 def _measured(part: Part, options: argparse.Namespace, console: Console) -> bool:
-    """Measure a part and keep its figures; return whether that worked. If not, the earlier figures stay."""
+    """Measure a part and save its figures; return whether that worked. If it did not, the earlier figures stay."""
     try:
         taken = _taken(part, options, console)
     except Exception:  # noqa: BLE001 - the other parts are measured all the same
@@ -66,7 +66,7 @@ def _measured(part: Part, options: argparse.Namespace, console: Console) -> bool
 
 
 def _install(console: Console) -> int:
-    """Those that are missing; a peer that cannot be had is named, and the others go on. 1 if there is one."""
+    """Install the missing peers; return 1 if any cannot be installed, which does not stop the others."""
     failed = 0
     for program, peer in {peer.program: peer for peer in reversed(PEERS)}.items():
         if peer.installed:

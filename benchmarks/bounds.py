@@ -1,4 +1,4 @@
-"""Contestants without a peer's machinery: foldlog itself, a bare loop that publishes the same commits, a plain loop."""
+"""The contestants that are not peers: foldlog, a bare loop that publishes its commits, and a plain asyncio loop."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ FOLDLOG, BARE, LOOP = "foldlog", "bare nats-py", "plain asyncio loop"
 
 
 def called(name: str, sync: Sync) -> str:
-    """A contestant's name, with its setting if that is not the usual one."""
+    """Return a contestant's name, with the sync setting if it is not `always`."""
     return name if sync == "always" else f"{name}, sync default"
 
 
 @contextlib.asynccontextmanager
 async def foldlog(sync: Sync = "always") -> AsyncIterator[Contestant]:
-    """Durable runs: this process is the caller, one worker process drives them, a server of their own keeps them."""
+    """Yield foldlog with durable runs: this process is the caller, worker and server are other processes."""
     agents: dict[int, Agent[str]] = {steps: agent_of(steps) for steps in LENGTHS}
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(EphemeralServer(sync=sync))
@@ -57,7 +57,7 @@ async def foldlog(sync: Sync = "always") -> AsyncIterator[Contestant]:
 
 
 async def commits_of_a_run(steps: int = script.STEPS) -> list[bytes]:
-    """The commits of one durable run, as they are stored."""
+    """Run workload A once durably, and return its commits as stored."""
     async with (
         EphemeralServer() as server,
         JetStreamLog.open(server.url) as log,
@@ -72,7 +72,7 @@ async def commits_of_a_run(steps: int = script.STEPS) -> list[bytes]:
 
 @contextlib.asynccontextmanager
 async def bare(commits: list[bytes], sync: Sync = "always") -> AsyncIterator[Contestant]:
-    """nats-py in this process, publishing a wake-up and the same commits, each awaited; it decides nothing."""
+    """Yield a loop in this process that publishes a wake-up and these commits with nats-py, awaiting each one."""
     async with EphemeralServer(sync=sync) as server, bare_on([server], commits, sync) as contestant:
         contestant.store = server.store
         yield contestant
@@ -82,7 +82,7 @@ async def bare(commits: list[bytes], sync: Sync = "always") -> AsyncIterator[Con
 async def bare_on(
     servers: Sequence[EphemeralServer], commits: list[bytes], sync: Sync, name: str = BARE
 ) -> AsyncIterator[Contestant]:
-    """The same on servers that are there, with a replica of the stream on each."""
+    """Yield the same loop as `bare`, on running servers, with a replica of the stream on each."""
     connection = await nats.connect([server.url for server in servers])
     stream = connection.jetstream()
     await stream.add_stream(name="BARE", subjects=["bare.>"], num_replicas=len(servers))
@@ -106,7 +106,7 @@ async def bare_on(
 
 @contextlib.asynccontextmanager
 async def plain_loop() -> AsyncIterator[Contestant]:
-    """An agent that stores nothing: a list of messages, a model, two tools at a time."""
+    """Yield an agent loop that stores nothing: a list of messages, a model, two tools at a time."""
 
     async def run(steps: int) -> None:
         messages: list[dict[str, object]] = [{"role": "user", "content": script.QUESTION}]

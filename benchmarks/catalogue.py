@@ -32,10 +32,10 @@ from .settings import Measured, Settings
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """`bases` names, for each measure that has one, the contestant against which the others are shown as ratios.
+    """A part of the benchmarks.
 
-    Measures in `plots` are drawn. `minutes` is how long the part takes on two quiet cores; those with `by_default` are
-    measured unless parts are named.
+    `bases` maps a measure to the contestant that the others are compared with as ratios. Measures in `plots` are drawn.
+    `minutes` is how long the part takes on two idle cores. If no parts are named, those with `by_default` are measured.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A contestant: something that can do workload A, whose processes and files can be looked at from outside."""
+"""Contestants: implementations of workload A whose processes and files can be observed from outside."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ import psutil
 from . import script
 
 Perform = Callable[[int], Awaitable[None]]
-"""Do one run of so many steps."""
+"""Performs one run with the given number of steps."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """So many runs of so many steps, so many of them at once; none begins after `within_s` seconds."""
+    """A request: `runs` runs of `steps` steps, `at_once` of them concurrently. None begins after `within_s` seconds."""
 
     runs: int
     at_once: int = 1
@@ -31,7 +31,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contestant(msgspec.Struct, kw_only=True):
-    """`runs` does them and says how many they were; `workers`, `servers` are process ids; `store` has the files."""
+    """A contestant. `runs` performs what is wanted and returns the number of runs.
+
+    `workers` and `servers` are process ids; `store` is the directory of stored data, None if nothing is stored.
+    """
 
     name: str
     setting: str
@@ -42,7 +45,7 @@ class Contestant(msgspec.Struct, kw_only=True):
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Of one of `count` runs: wall time, and the CPU time of workers and of servers, in milliseconds; bytes stored."""
+    """The average cost of a run: wall time and CPU time of workers and servers (milliseconds), and bytes stored."""
 
     wall_ms: float
     worker_cpu_ms: float
@@ -51,12 +54,12 @@ class Timing(msgspec.Struct, frozen=True):
 
     @property
     def runs_s(self) -> float:
-        """Return the number of runs that end per second."""
+        """The number of runs per second."""
         return 1000 / self.wall_ms
 
 
 async def timed(contestant: Contestant, wanted: Wanted) -> Timing:
-    """Have so many runs done, and see what they cost."""
+    """Perform the wanted runs, and return the average cost of one."""
     stored = stored_bytes(contestant.store)
     workers, servers = cpu_s(contestant.workers), cpu_s(contestant.servers)
     begun = time.perf_counter()
@@ -72,7 +75,7 @@ async def timed(contestant: Contestant, wanted: Wanted) -> Timing:
 
 
 def many(perform: Perform) -> Callable[[Wanted], Awaitable[int]]:
-    """`runs` made of one run."""
+    """Return a `Contestant.runs` that calls `perform` for each run."""
 
     async def runs(wanted: Wanted) -> int:
         begun, late = 0, time.monotonic() + wanted.within_s
@@ -92,24 +95,26 @@ def many(perform: Perform) -> Callable[[Wanted], Awaitable[int]]:
 
 
 def cpu_s(pids: Sequence[int]) -> float:
-    """Seconds of CPU that living processes have used; on Linux to the nanosecond, elsewhere as the system rounds."""
+    """Return the CPU seconds that live processes have used, on Linux with a resolution of nanoseconds."""
     return sum(map(_cpu_s, pids))
 
 
 def _cpu_s(pid: int) -> float:
     if platform.system() == "Linux":
-        return time.clock_gettime(~pid << 3 | 2)  # the process' CPU clock, as clock_getcpuclockid(3) makes it
+        return time.clock_gettime(
+            ~pid << 3 | 2
+        )  # the process' CPU clock, computed as clock_getcpuclockid(3) does
     spent = psutil.Process(pid).cpu_times()
     return spent.user + spent.system
 
 
 def rss_bytes(pids: Sequence[int]) -> int:
-    """Resident memory of living processes."""
+    """Return the resident memory of live processes, in bytes."""
     return sum(psutil.Process(pid).memory_info().rss for pid in pids)
 
 
 def stored_bytes(store: Path | None) -> int:
-    """Return the bytes on disk below a directory, after SQLite's write-ahead logs were written back."""
+    """Return the bytes on disk below a directory, after checkpointing SQLite's write-ahead logs."""
     if store is None:
         return 0
     for log in store.rglob("*-wal"):
@@ -127,7 +132,7 @@ def stored_bytes(store: Path | None) -> int:
 async def worker_process(
     url: str, registry: str = "benchmarks.workload:registry", *options: str, **environment: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A worker of foldlog in a process of its own, ended with the context; the first run tells when it is ready."""
+    """Run a foldlog worker as a process while open. It may not be ready yet when this yields: warm it up with a run."""
     worker = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "foldlog.adapters.cli", "--server", url, "--quiet"),
         *("worker", registry, *options),
@@ -140,7 +145,7 @@ async def worker_process(
 
 
 async def ended(process: asyncio.subprocess.Process, grace_s: float = 10.0) -> None:
-    """End a process, and wait until it is gone."""
+    """Terminate a process, kill it after `grace_s` seconds, and wait for its end."""
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
     try:

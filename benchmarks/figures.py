@@ -1,4 +1,4 @@
-"""The measured figures: a value per contestant and round, stored as JSON with machine and settings."""
+"""The measured figures: one value per contestant and round, stored as JSON with the machine and its versions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import msgspec
 
 
 class Series(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The values of one contestant in one measure, one for each round.
+    """The values of one contestant in one measure, one per round.
 
-    `setting` says how it was set up, where that matters (durability). `x` places it on a line: steps, shards.
+    `setting` describes the contestant's durability, where that matters. `x` is the position on the x axis (steps,
+    shards, ...), if there is one.
     """
 
     measure: str
@@ -33,7 +34,7 @@ class Series(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """One part as it was measured: its series, its remarks, and where, when and with what it ran."""
+    """The results of one part: its series and remarks, and the time, machine and versions of the measurement."""
 
     part: str
     at: str
@@ -50,30 +51,30 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """Notes on contestants that were left out, and observations that are not numbers."""
 
     def find(self, measure: str, who: str, x: float | None = None) -> Series | None:
-        """The series of a contestant, if it was measured."""
+        """Return the series of a contestant; None if it was not measured."""
         for series in self.series:
             if (series.measure, series.who) == (measure, who) and (x is None or series.x == x):
                 return series
         return None
 
     def measures(self) -> list[str]:
-        """The measures, in the order in which they were taken."""
+        """Return the names of the measures, in the order in which they were taken."""
         return list(dict.fromkeys(series.measure for series in self.series))
 
     def of(self, measure: str) -> list[Series]:
-        """All series of a measure."""
+        """Return all series of a measure."""
         return [series for series in self.series if series.measure == measure]
 
 
 def ratios(series: Series, base: Series) -> list[float]:
-    """Round by round where both have as many, else against the base's median."""
+    """Return the ratios to the base: round by round if both have as many rounds, else to the base's median."""
     if len(series.values) == len(base.values):
         return [mine / theirs for mine, theirs in zip(series.values, base.values, strict=True) if theirs]
     return [mine / base.median for mine in series.values if base.median]
 
 
 def keep(taken: Taken, directory: Path) -> Path:
-    """Write a part as `PART.json`, in place of what was measured of it before."""
+    """Write a part to `PART.json`, replacing earlier results; return the path."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{taken.part}.json"
     path.write_bytes(msgspec.json.format(msgspec.json.encode(taken)) + b"\n")
@@ -81,6 +82,6 @@ def keep(taken: Taken, directory: Path) -> Path:
 
 
 def kept(directory: Path) -> dict[str, Taken]:
-    """The parts of a directory, by name. Raises `msgspec.DecodeError` for a file that is none."""
+    """Return the parts stored in a directory, by name. Raises `msgspec.DecodeError` for any other JSON file."""
     found = (msgspec.json.decode(path.read_bytes(), type=Taken) for path in sorted(directory.glob("*.json")))
     return {taken.part: taken for taken in found}

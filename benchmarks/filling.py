@@ -1,4 +1,4 @@
-"""Many stored runs quickly: the commits of a real run under other names, each with its own chain, published in bulk."""
+"""Fill a log with many runs quickly: publish the commits of a real run in bulk, renamed and chained for each run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from foldlog.eventlog.ports import Subject
 
 NAMESPACE = "default"
 BETWEEN_ANSWERS = 500
-"""After so many messages one is awaited: what the server has not stored yet waits in a queue with an end."""
+"""One in this many messages is awaited, so that the server's bounded queue of pending messages never overflows."""
 SAY_EVERY_RUNS = 1000
 
 
 def renamed(template: Sequence[Commit], run: str, at: float | None = None) -> Iterator[bytes]:
-    """The commits of a run as another run's; `at` replaces their times."""
+    """Yield the commits of `template` as those of `run`, with a chain of their own. `at` replaces their times."""
     previous = ""
     for commit in template:
         when = commit.at if at is None else at
@@ -33,7 +33,7 @@ async def fill(
     say: Callable[[str], None],
     at: float | None = None,
 ) -> list[Subject]:
-    """Store runs of these names, each with the commits of another run, in shard 0; their subjects."""
+    """Store runs in shard 0, each given by its id and the commits to copy; return their subjects."""
     layout, subjects, sent = Layout(NAMESPACE), list[Subject](), 0
     templates = {id(commits): [decode(data) for data in commits] for _, commits in runs}
     connection = await nats.connect(url)

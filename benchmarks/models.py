@@ -1,9 +1,9 @@
-"""Agents whose models stream, stall and are killed: what the measurements of streams and of recovery run.
+"""Agents and models for measuring streams and recovery.
 
-stamped:MODE    streams pieces of text, each the time at which it was handed over
-faltering:HOW   says three words and fails; the next attempt says the `same` and goes on, or something `other`
-stalling:STEP   workload A, but the first process that comes to this model call never ends it
-noting:ANY      notes what it is asked when it is called, and answers at once
+stamped:MODE    streams pieces of text, each the time at which it was yielded
+faltering:HOW   says three words and fails; the next attempt repeats them and goes on (`same`), or differs (`other`)
+stalling:STEP   workload A, but the first process to make this model call never finishes it
+noting:ANY      notes the message that it is sent, and answers at once
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from .workload import USAGE, Instant, agent_of, lookup
 
 STALLS_AT = 5
 BEFORE_S = 0.3
-"""A model is silent for so long, so that the reader is there when it begins."""
+"""How long a model is silent, so that the reader is connected when the text begins."""
 LONG, CROWD = "long", "crowd"
-"""The modes for a worker that is to be killed, and for a thousand readers."""
+"""The modes for a worker that will be killed, and for a thousand readers."""
 
 
 class Pace:
-    """The rate of pieces: `together` at once, `pieces` in total, so many per second, after a silence."""
+    """The pace of a stream: `pieces` in total, `together` at once, `a_second` per second, after `before_s` seconds."""
 
     def __init__(self, pieces: int, together: int, a_second: int, before_s: float = BEFORE_S) -> None:
         self.pieces, self.together, self.interval_s = pieces, together, together / a_second
         self.before_s = before_s
 
     async def beats(self) -> AsyncIterator[int]:
-        """Yield how many pieces are due, on time whatever the last ones took."""
+        """Yield the number of pieces due at each beat. Beats keep to their times, however long a consumer takes."""
         begun = time.monotonic()
         for beat in range(self.pieces // self.together):
             await asyncio.sleep(max(0.0, begun + beat * self.interval_s - time.monotonic()))
@@ -62,7 +62,7 @@ PACES = {
 
 
 def stamp() -> str:
-    """The time, as a piece of text."""
+    """Return the current time (nanoseconds since the epoch) as a piece of text."""
     return f"{time.time_ns()} "
 
 
@@ -70,10 +70,10 @@ class Stamped:
     """The model `stamped:MODE`."""
 
     def check(self, model: str) -> None:
-        """Any mode."""
+        """Accept any mode."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """Pieces at the mode's pace."""
+        """Stream pieces at the pace of the mode."""
         note("call")
         await asyncio.sleep(PACES[request.model].before_s)
         async for together in PACES[request.model].beats():
@@ -82,7 +82,7 @@ class Stamped:
         yield Finished(reason="stop", usage=USAGE)
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there is nothing to close."""
 
 
 class Faltering:
@@ -92,10 +92,10 @@ class Faltering:
     again: ClassVar = {"same": (*first, "four"), "other": ("one ", "too ", "many")}
 
     def check(self, model: str) -> None:
-        """Both."""
+        """Accept both values of HOW."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """Three words and an error, or the answer."""
+        """Stream three words and raise an error; from the second attempt on, stream the whole answer."""
         await asyncio.sleep(BEFORE_S)
         for word in self.first if request.attempt == 1 else self.again[request.model]:
             yield TextDelta(word)
@@ -104,14 +104,14 @@ class Faltering:
         yield Finished(reason="stop", usage=USAGE)
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there is nothing to close."""
 
 
 class Stalling(Instant):
-    """The model `stalling:STEP` of a run of ten steps; each of its calls is noted."""
+    """The model `stalling:STEP` for runs of ten steps; it notes each of its calls."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """The answer, unless this is the call that is to be killed."""
+        """Stream the reply, unless this is the call during which the worker will be killed."""
         note(f"call {request.round}")
         if request.round == int(request.model) and first_to("stall"):
             await asyncio.Event().wait()
@@ -123,25 +123,25 @@ class Noting:
     """The model `noting:ANY`."""
 
     def check(self, model: str) -> None:
-        """Any name will do."""
+        """Accept any name."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """The answer."""
+        """Note the last message, and stream an answer."""
         note(f"asked {request.messages[-1].content}")
         yield TextDelta("done")
         yield Finished(reason="stop", usage=USAGE)
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there is nothing to close."""
 
 
 def talker(mode: str) -> Agent[str]:
-    """The agent that streams in this mode."""
+    """Return the agent whose model streams in this mode."""
     return Agent(f"talker-{mode}", model=f"stamped:{mode}")
 
 
 def faltering(how: str) -> Agent[str]:
-    """The agent whose model falters like that."""
+    """Return the agent whose model is `faltering:HOW`."""
     return Agent(f"faltering-{how}", model=f"faltering:{how}")
 
 
@@ -154,11 +154,11 @@ asking: Agent[str] = Agent("asking", model="instant:2", tools=[lookup], hitl_too
 """An agent whose first call waits for a person."""
 
 noting: Agent[str] = Agent("noting", model="noting:1")
-"""An agent that notes what it is asked."""
+"""An agent whose model notes the messages that it is sent."""
 
 
 def registry_of() -> Registry:
-    """A registry of these agents."""
+    """Return a registry of these agents."""
     agents = [
         *map(talker, PACES),
         *map(faltering, Faltering.again),

@@ -1,6 +1,6 @@
-"""Timed notes of processes, for which others can wait: one line per note, in a file that all append to.
+"""Timed notes that processes leave for each other: one line per note, in a file that all of them append to.
 
-Nothing but the standard library is imported: the programs of the peers use it, too.
+Imports only the standard library, because the programs of the peers use it, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOOK_S = 0.001
 
 
 class Note(NamedTuple):
-    """When (nanoseconds since the epoch), which process, what."""
+    """A note: its time (nanoseconds since the epoch), the process that wrote it, and its text."""
 
     at_ns: int
     pid: int
@@ -26,14 +26,14 @@ class Note(NamedTuple):
 
 
 def note(what: str) -> None:
-    """Note it in the file that the environment names."""
+    """Append a note to the file that the environment variable names."""
     line = json.dumps(Note(time.time_ns(), os.getpid(), what)).encode() + b"\n"
     with Path(os.environ[VARIABLE]).open("ab", buffering=0) as file:
         file.write(line)
 
 
 def first_to(what: str) -> bool:
-    """Return whether this is the first process to ask: true once among all processes of this file."""
+    """Return true for the first caller with this text among all processes that share the file, false for others."""
     try:
         Path(f"{os.environ[VARIABLE]}.{what}").touch(exist_ok=False)
     except FileExistsError:
@@ -42,7 +42,7 @@ def first_to(what: str) -> bool:
 
 
 async def noted(path: Path, wanted: Callable[[Note], bool], timeout_s: float = 60.0) -> Note:
-    """The first note like that, waited for if need be. Raises `TimeoutError`."""
+    """Wait for the first note for which `wanted` is true, and return it. Raises `TimeoutError`."""
     async with asyncio.timeout(timeout_s):
         while True:
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
@@ -53,7 +53,7 @@ async def noted(path: Path, wanted: Callable[[Note], bool], timeout_s: float = 6
 
 
 def notes_of(path: Path) -> dict[str, int]:
-    """When each thing was noted first, in nanoseconds since the epoch. To be asked once all are there."""
+    """Return the time of the first note of each text, in nanoseconds since the epoch. Call it when all are written."""
     found: dict[str, int] = {}
     for line in path.read_bytes().splitlines():
         each = Note(*json.loads(line))

@@ -1,4 +1,4 @@
-"""Numbers for people: three digits that say something, and no more."""
+"""Format numbers for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def short(value: float) -> str:
-    """A number to three significant digits, with separators of thousands."""
+    """Return a number with three significant digits and thousands separators."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     digits = 2 - math.floor(math.log10(abs(value)))

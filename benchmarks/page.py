@@ -1,4 +1,4 @@
-"""The page: what the JSON files of a directory say, as Markdown with plots. Nothing in it is written by hand."""
+"""Render the JSON files of a directory as a Markdown page with plots. Nothing in the page is written by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .targets import Verdict, judge
 
 PAGE = "README.md"
 BUSY = 4.0
-"""A machine that does nothing else has a lower load before a part, even right after another part."""
+"""The load before a part above which the machine is called busy: an idle machine is below it, even between parts."""
 HEAD = """\
 # Figures
 
@@ -27,8 +27,8 @@ within one run on one machine.
 
 
 def write(directory: Path) -> list[Path]:
-    """Render the directory's page and plots into it; what was written. Plots that are drawn no more are removed."""
-    directory.mkdir(parents=True, exist_ok=True)  # there is nothing in it if no part could be measured
+    """Render the page and its plots into the directory; return the files written. Stale plots are removed."""
+    directory.mkdir(parents=True, exist_ok=True)  # it does not exist if no part could be measured
     files = rendered(kept(directory))
     for stale in set(directory.glob("*.svg")) - {directory / name for name in files}:
         stale.unlink()
@@ -38,7 +38,7 @@ def write(directory: Path) -> list[Path]:
 
 
 def rendered(measured: Mapping[str, Taken]) -> dict[str, str]:
-    """The page and its plots by file name: the same for the same figures."""
+    """Return the page and its plots by file name. The same figures give the same files."""
     sections, files = [HEAD, _targets(judge(measured))], dict[str, str]()
     for part in PARTS:
         if part.name in measured:

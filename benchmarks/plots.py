@@ -18,7 +18,7 @@ STEPS_MAX = 6
 
 
 class Dot(NamedTuple):
-    """A row: its label, its median, the ends of its spread, and whether it is ours."""
+    """A row of the plot: label, median, lowest and highest value, and whether it is foldlog's."""
 
     label: str
     middle: float
@@ -28,7 +28,7 @@ class Dot(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """A logarithmic scale: values to pixels."""
+    """A logarithmic scale from values to pixels."""
 
     low: float
     high: float
@@ -37,19 +37,19 @@ class Scale(NamedTuple):
 
     @classmethod
     def over(cls, values: Sequence[float], start: float, end: float) -> Scale:
-        """A scale that has room for all values, which are above 0."""
+        """Return a scale that covers all values, which must be above 0."""
         low, high = min(values) / 1.15, max(values) * 1.15
         if high / low < 4:
             low, high = low / 1.5, high * 1.5
         return cls(low, high, start, end)
 
     def at(self, value: float) -> float:
-        """Return the position of a value."""
+        """Return the position of a value in pixels."""
         share = math.log(value / self.low) / math.log(self.high / self.low)
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        """Round values within the scale; powers of ten only if there are many."""
+        """Return round values within the scale; only powers of ten if there are many."""
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         fine = [step * 10.0**power for power in powers for step in STEPS]
         inside = [value for value in fine if self.low <= value <= self.high]
@@ -58,7 +58,7 @@ class Scale(NamedTuple):
 
 
 def dots(title: str, unit: str, rows: Sequence[Dot]) -> str:
-    """One row a contestant, on a logarithmic scale; a dot has no base that the scale could cut."""
+    """Return a dot plot with a row per contestant: a logarithmic scale would cut off the base of bars."""
     height = TOP + ROW * len(rows) + BOTTOM
     scale = Scale.over(
         [v for row in rows for v in (row.low, row.middle, row.high) if v > 0], LEFT, WIDTH - RIGHT
@@ -81,7 +81,7 @@ def dots(title: str, unit: str, rows: Sequence[Dot]) -> str:
 
 
 def lines(title: str, unit: str, x_unit: str, points: dict[str, list[tuple[float, float]]]) -> str:
-    """A line for each contestant, both scales logarithmic."""
+    """Return a plot with a line per contestant, on two logarithmic scales."""
     left, bottom = 90, 60
     across = Scale.over([x for line in points.values() for x, _ in line], left, WIDTH - 190)
     up = Scale.over([y for line in points.values() for _, y in line], LINES_HEIGHT - bottom, TOP)

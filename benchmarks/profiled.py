@@ -1,8 +1,8 @@
-"""A worker whose allocations are counted between two lines on its standard input; needs memray.
+"""A worker that counts its allocations between two lines on its standard input; needs memray.
 
     python -m benchmarks.profiled URL
 
-Says `ready`; at the first line it begins to look, at the second it says what it saw and ends:
+It prints `ready`, begins to count at the first line of input, and at the second prints the result and ends:
 [[function, allocations, bytes], ...]
 """
 
@@ -44,7 +44,7 @@ async def _serve(url: str) -> None:
 
 @contextlib.contextmanager
 def _allocations() -> Iterator[list[Row]]:
-    """Functions by what is allocated in them, and in what they call of C, also if it is freed again."""
+    """Return allocations per function, including those of C code that it calls and those that were freed again."""
     rows, counts, sizes = list[Row](), Counter[str](), Counter[str]()
     frees = {kind.value for kind in memray.AllocatorType if kind.name.endswith(("FREE", "MUNMAP"))}
     with tempfile.TemporaryDirectory() as directory:
@@ -61,7 +61,7 @@ def _allocations() -> Iterator[list[Row]]:
 
 
 def named(file: str, function: str) -> str:
-    """`folder/module.py function`, whether it was installed or is the tree's."""
+    """Return `folder/module.py function`, the same for an installed package and for the source tree."""
     path = Path(file)
     for start in (ROOT, *map(Path, sys.path)):
         if start.parts and path.is_relative_to(start):

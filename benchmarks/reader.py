@@ -1,8 +1,8 @@
-"""A reader in another process: reads runs, or a bare subject, and says when each piece came.
+"""A reader process: reads the streams of runs, or a bare subject, and reports when each piece arrived.
 
-python -m benchmarks.reader URL, then a JSON line for each thing to read:
-    {"run": ID, "readers": N}           the run's stream, until it is over, so many times at once
-    {"subject": NAME, "pieces": N}      with nats-py, so many messages; "ready" comes first
+python -m benchmarks.reader URL, then a JSON line for each order:
+    {"run": ID, "readers": N}           read the run's stream to its end with N readers at once
+    {"subject": NAME, "pieces": N}      receive N messages with nats-py; print "ready" when subscribed
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from foldlog.runtime import Runtime
 from nats.aio.msg import Msg
 
 PATIENCE_S = 60.0
-"""The time that the server has for an answer, while a process begins to read a thousand times at once."""
+"""How long the server may take to answer, while a process starts a thousand readers at once."""
 
 
 class Order(msgspec.Struct):
-    """The run to read."""
+    """What to read: a run by a number of readers, or a number of messages of a subject."""
 
     run: str = ""
     readers: int = 1
@@ -33,7 +33,7 @@ class Order(msgspec.Struct):
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True):
-    """An event: when it came (nanoseconds since the epoch), its type, its text or, of a reset, why; where it begins."""
+    """An event as received: time of arrival (nanoseconds since the epoch), type, text (of a reset: cause), offset."""
 
     at_ns: int
     type: str
@@ -43,19 +43,19 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The events received, in order."""
+    """The events that the readers received, in order."""
 
     seen: list[Seen] = []
 
     @property
     def delays_ms(self) -> list[float]:
-        """Return the delay of each stamp of a piece that was not stored yet."""
+        """The delay of each time stamp in the drafts, in milliseconds."""
         drafts = (seen for seen in self.seen if seen.draft)
         return [(seen.at_ns - int(stamp)) / 1e6 for seen in drafts for stamp in seen.text.split()]
 
     @property
     def text(self) -> str:
-        """Return the text of a reader that follows the protocol: it drops what a reset retracts, and shows the rest."""
+        """The text that a reader ends up with if it applies the resets as the protocol says."""
         text = ""
         for seen in self.seen:
             if seen.type in {"text", "text_reset"}:
@@ -66,14 +66,14 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Reader:
-    """A reader process, as the process that measures has it."""
+    """A handle on a reader process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     @classmethod
     async def start(cls, url: str) -> Reader:
-        """Start one; it is connected when this returns."""
+        """Start a reader process; it is connected when this returns."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "benchmarks.reader", url),
             stdin=asyncio.subprocess.PIPE,
@@ -86,26 +86,26 @@ class Reader:
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The process id."""
         return self._process.pid
 
     async def line(self) -> bytes:
-        """The next line it says. Raises `RuntimeError` if it has ended."""
+        """Return its next line of output. Raises `RuntimeError` if the process has ended."""
         if self._process.stdout is None or not (line := await self._process.stdout.readline()):
             raise RuntimeError("the reader process has ended")
         return line
 
     def order(self, order: Order) -> None:
-        """Have something read."""
+        """Send an order."""
         if self._process.stdin is not None:
             self._process.stdin.write(msgspec.json.encode(order) + b"\n")
 
     async def report(self) -> Report:
-        """Return what it has read, once the run has ended."""
+        """Wait for the report of the last order."""
         return msgspec.json.decode(await self.line(), type=Report)
 
     async def close(self) -> None:
-        """End it."""
+        """Kill the process."""
         self._process.kill()
         await self._process.wait()
 
@@ -120,7 +120,7 @@ async def _serve(url: str) -> None:
 
 
 async def _runs(runtime: Runtime, order: Order) -> list[Seen]:
-    """One reader after the other, each in the order in which it saw it."""
+    """Return what all readers saw, one reader after the other, each in its order of arrival."""
     readers = (_run(runtime, order.run) for _ in range(order.readers))
     return [seen for read in await asyncio.gather(*readers) for seen in read]
 

@@ -1,8 +1,8 @@
 """Workload A: a run of ten steps and 28 calls, as plain data, so that every contestant runs the same.
 
-Ten model calls; the first nine ask for a pair of tool calls with some 200 bytes of arguments and some 300 bytes of
-result each; the tenth answers in 500 bytes. Nothing but the standard library is imported: the peers have environments
-of their own.
+There are ten model calls. Each of the first nine makes a pair of tool calls with about 200 bytes of arguments and 300
+bytes of result each; the tenth answers in 500 bytes. Imports only the standard library, because the peers run it in
+environments of their own.
 """
 
 import json
@@ -18,17 +18,17 @@ TOOL_SAYS = "Look something up."
 
 
 def call_ids(step: int) -> list[str]:
-    """The ids of the calls that the model asks for in a step (from 1)."""
+    """Return the ids of the calls that the model makes in a step (from 1)."""
     return [f"c{step}-{n}" for n in range(CALLS_PER_STEP)]
 
 
 def query(call_id: str) -> str:
-    """The argument `q` of a call."""
+    """Return the argument `q` of a call."""
     return f"{call_id} " + "q" * ARGUMENT_CHARS
 
 
 def arguments(call_id: str) -> str:
-    """The arguments of a call as the model writes them."""
+    """Return the arguments of a call as the model writes them, in JSON."""
     return json.dumps({"q": query(call_id)})
 
 
@@ -43,6 +43,6 @@ def answer() -> str:
 
 
 def payload_bytes(steps: int = STEPS) -> int:
-    """Return the texts of models and tools in a run, without any envelope."""
+    """Return the number of bytes in the texts of user, model and tools in a run, without any envelope."""
     calls = [call for step in range(1, steps) for call in call_ids(step)]
     return len(QUESTION) + len(answer()) + sum(len(arguments(c)) + len(found(query(c))) for c in calls)

@@ -10,20 +10,20 @@ from .figures import Series
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """`quick` is for trying the benchmark itself: its figures are worth nothing."""
+    """The settings of a measurement. `quick` is for testing the benchmark itself: its figures mean nothing."""
 
     rounds: int | None = None
     quick: bool = False
     times: int = 1
-    """The factor by which the parts grow whose size is in question: a namespace, the number of readers."""
+    """The factor for the sizes that `scaled` returns, such as the size of a namespace or the number of readers."""
     say: Callable[[str], None]
 
     def count(self, full: int, quick: int) -> int:
-        """A number of runs, tokens, readers, ..."""
+        """Return a number of runs, readers, ...: `quick` for a quick measurement, else `full`."""
         return quick if self.quick else full
 
     def scaled(self, full: int, quick: int) -> int:
-        """A number that `--times` multiplies."""
+        """Return such a number multiplied by `--times`."""
         return quick if self.quick else full * self.times
 
     def rounds_of(self, default: int) -> int:
@@ -32,14 +32,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """The findings of a part."""
+    """The results of a part."""
 
     series: list[Series]
     remarks: list[str] = []
 
 
 class Collected:
-    """Series that grow by a value at a time."""
+    """Collects series, one value at a time."""
 
     def __init__(self) -> None:
         self._series: dict[tuple[str, str, float | None], Series] = {}
@@ -48,14 +48,14 @@ class Collected:
     def add(
         self, measure: str, who: str, unit: str, value: float, *, setting: str = "", x: float | None = None
     ) -> None:
-        """Another round of a contestant."""
+        """Add the value of one round of a contestant."""
         key = (measure, who, x)
         if key not in self._series:
             self._series[key] = Series(measure, who, unit, [], setting, x)
         self._series[key].values.append(value)
 
     def measured(self) -> Measured:
-        """All of it, sorted by measure in the order in which they came up."""
+        """Return all series, grouped by measure in the order in which the measures were first added."""
         measures = list(dict.fromkeys(measure for measure, _, _ in self._series))
         ordered = sorted(self._series.values(), key=lambda series: measures.index(series.measure))
         return Measured(ordered, self.remarks)

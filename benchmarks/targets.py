@@ -29,9 +29,9 @@ Measured = Mapping[str, Taken]
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure and its limit. `values` takes it from what was measured; None if that part was not.
+    """A figure and its limit. `values` extracts its values from the results; None if it was not measured.
 
-    `why_not` is shown while the limit is not kept: what the time, or the space, goes into.
+    `why_not` is shown while the target is missed: what the time or the space is spent on.
     """
 
     figure: str
@@ -49,12 +49,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wanted(self) -> str:
-        """The limit in words."""
+        """The limit as text, such as `<= 1.2 ms`."""
         return f"{'>=' if self.at_least else '<='} {self.limit:,g} {self.unit}".rstrip()
 
 
 class Verdict(NamedTuple):
-    """A target beside what was measured: the median, the spread, and whether it is met; None: not measured."""
+    """A target with the median and spread measured, and whether it is met; `middle` and `met` None: not measured."""
 
     target: Target
     middle: float | None
@@ -64,7 +64,7 @@ class Verdict(NamedTuple):
 
 
 def judge(measured: Measured) -> list[Verdict]:
-    """Return all targets, in order; quick trials do not count as measurements."""
+    """Return a verdict on each target, in order. Quick measurements are ignored."""
     earnest = {name: taken for name, taken in measured.items() if not taken.quick}
     return [_judged(target, target.values(earnest)) for target in TARGETS]
 
@@ -77,7 +77,7 @@ def _judged(target: Target, values: Values | None) -> Verdict:
 
 
 def _found(part: str, measure: str, who: str, x: float | None = None) -> Callable[[Measured], Values | None]:
-    """Return a function that finds a series."""
+    """Return a function that extracts the values of a series."""
 
     def values(measured: Measured) -> Values | None:
         series = _series(measured, part, measure, who, x)
@@ -87,7 +87,7 @@ def _found(part: str, measure: str, who: str, x: float | None = None) -> Callabl
 
 
 def _ratio(part: str, measure: str, who: str, base: str) -> Callable[[Measured], Values | None]:
-    """Return a function that finds the ratio of two series of the same run."""
+    """Return a function that computes the ratios of two series of one measurement."""
 
     def values(measured: Measured) -> Values | None:
         mine, theirs = (_series(measured, part, measure, name) for name in (who, base))
@@ -97,7 +97,7 @@ def _ratio(part: str, measure: str, who: str, base: str) -> Callable[[Measured],
 
 
 def _growth(measured: Measured) -> Values | None:
-    """Return how much more a run ten times as long stores."""
+    """Return the growth of a step's bytes on disk from a run of 10 steps to one of 100; 1 is linear."""
     sizes = [_series(measured, "peers", peers.BYTES_BY_STEPS, FOLDLOG, steps) for steps in (10, 100)]
     short_run, long_run = sizes
     return None if short_run is None or long_run is None else [long_run.median / short_run.median / 10]

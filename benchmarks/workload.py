@@ -21,13 +21,13 @@ async def lookup(q: str) -> str:
 
 
 class Instant:
-    """The model `instant:STEPS`: asks for a pair of tool calls in each step but the last, without any delay."""
+    """The model `instant:STEPS`: makes a pair of tool calls in each step but the last, without any delay."""
 
     def check(self, model: str) -> None:
-        """Any number of steps will do."""
+        """Accept any number of steps."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """The next pair of calls, or the answer."""
+        """Stream the next pair of calls, or the answer."""
         if request.round < int(request.model):
             for index, call in enumerate(script.call_ids(request.round)):
                 yield CallDelta(index=index, id=call, name=script.TOOL, arguments=script.arguments(call))
@@ -37,16 +37,16 @@ class Instant:
             yield Finished(reason="stop", usage=USAGE)
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there is nothing to close."""
 
 
 def agent_of(steps: int) -> Agent[str]:
-    """The agent whose runs have so many steps."""
+    """Return the agent whose runs have this many steps."""
     return Agent(f"bench-{steps}", model=f"instant:{steps}", tools=[lookup], max_steps=steps)
 
 
 def registry_of(lengths: tuple[int, ...] = LENGTHS) -> Registry:
-    """A registry of these agents; a runtime closes the one it is given."""
+    """Return a new registry of these agents. Each runtime needs its own, because it closes it."""
     return Registry(agents=[agent_of(steps) for steps in lengths], providers={"instant": Instant()})
 
 

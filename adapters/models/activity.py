@@ -1,4 +1,4 @@
-"""Report every piece that a server sends to the runtime, also keep-alives, for which the SDK yields no chunk."""
+"""Report to the runtime every piece that a server sends, including keep-alives, for which the SDK yields no chunk."""
 
 from __future__ import annotations
 

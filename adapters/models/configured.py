@@ -1,8 +1,8 @@
 """OpenAI-compatible servers by name, from the project's configuration.
 
     [providers.cerebras]                            # foldlog.toml; in pyproject.toml: [tool.foldlog.providers.groq]
-    base_url = "https://api.cerebras.ai/v1"         # absent: OpenAI's
-    api_key_env = "CEREBRAS_API_KEY"                # absent: no key is sent; without base_url OPENAI_API_KEY
+    base_url = "https://api.cerebras.ai/v1"         # default: OpenAI's
+    api_key_env = "CEREBRAS_API_KEY"                # default: no key; without base_url, OPENAI_API_KEY
     api = "chat"                                    # or "responses"
 
 An agent uses it with `model = "cerebras:llama-3.3-70b"`. `ProviderTable` lists all keys.
@@ -59,7 +59,7 @@ class ProviderTable(StrictTable):
     """Features that the server lacks: an agent that needs one is refused with its name."""
 
     def provider(self, name: str) -> OpenAIProvider:
-        """Return the provider of this table. OpenAI's key goes to another server only if the table says so."""
+        """Return the provider of this table. OpenAI's key is sent to another server only if the table names it."""
         key = OPENAI_KEY if self.base_url is None and self.api_key_env is None else self.api_key_env
         options = HttpOptions(**{field: getattr(self, field) for field in HttpOptions.__struct_fields__})
         return OpenAIProvider(

@@ -34,14 +34,14 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `headers` are sent with each request; `${NAME}` in a value is the environment variable NAME.
     `extra_body` is merged into each request, for options without a field here (`{"reasoning": {"summary": "auto"}}`).
-    `idle_timeout_s` is how long the server may send no byte at all, in addition to the agent's own limit
-    (`model_idle_timeout_s`); `connect_timeout_s` how long connecting may take.
+    `idle_timeout_s` limits how long the server may send nothing at all, in addition to the agent's own limit
+    (`model_idle_timeout_s`); `connect_timeout_s` limits how long connecting may take.
     `max_tokens_parameter`: null chooses by the host. `usage_in_stream`: false for a server that refuses
     `stream_options` (usage is then unknown). `finish_reason`: optional for a server whose streams end without one; an
     answer that such a server cuts off cleanly then looks complete. `reasoning_back`: the field of an assistant message
     in which a chat server requires the model's earlier reasoning; null chooses by the host (DeepSeek and Moonshot).
-    `inline_bytes_max`: how many bytes of files go into a request; what is more is uploaded by the server's file API.
-    Null is the provider's own limit.
+    `inline_bytes_max`: the limit of bytes of files in a request; further files go through the server's file API. Null
+    is the provider's own limit.
     """
 
     headers: dict[str, str] = {}
@@ -99,12 +99,12 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_openai(self) -> bool:
-        """Return whether the server is OpenAI's own, or Azure's: what its models know is known."""
+        """Return whether the server is OpenAI's or Azure's, whose models' abilities are known."""
         return _KNOWS_MAX_COMPLETION_TOKENS.search(self.host) is not None
 
     @property
     def reasoning_back(self) -> str:
-        """The field in which a chat server wants back what its model thought; empty for one that wants nothing."""
+        """The field in which a chat server requires the model's earlier reasoning; empty if it requires none."""
         chosen = self.options.reasoning_back
         if chosen is None:
             return "reasoning_content" if _WANTS_REASONING_BACK.search(self.host) else ""

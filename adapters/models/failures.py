@@ -54,7 +54,7 @@ _TRY_AGAIN_IN = re.compile(r"(?:try again|retry) (?:in|after) (?=\d)", re.IGNORE
 
 
 class MalformedStream(Exception):
-    """A chunk violates the API. It leaves this package as a `TransientModelError`."""
+    """A chunk violates the API. Callers of this package get a `TransientModelError`."""
 
 
 class Callee(msgspec.Struct, frozen=True):
@@ -142,7 +142,7 @@ def translated(callee: Callee, error: Exception) -> ModelError | None:
 
 
 def lost(callee: Callee, cause: BaseException) -> str:
-    """Say which part of a connection failed, and why."""
+    """Describe which part of a connection failed, and why."""
     name = type(cause).__name__
     detail = f"{name}: {cause}" if str(cause) else name
     if name == "ReadTimeout":

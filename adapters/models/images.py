@@ -84,7 +84,7 @@ def _webp_size(data: bytes) -> Size | None:
 
 
 def openai_tokens(model: str, file: FilePart, data: bytes | None) -> int | None:
-    """Return what a picture takes of a prompt of an OpenAI model; null for other files, models and sizes."""
+    """Return the tokens of an image for an OpenAI model; None for other files, and unknown models and sizes."""
     size = image_size(data) if data is not None and file.media_type.startswith("image/") else None
     if size is None or min(size) < 1:
         return None
@@ -102,14 +102,14 @@ def _count(size: Size, side: int) -> int:
 
 
 def _scaled(size: Size) -> Size:
-    """The size after OpenAI has scaled the picture to its longest and its shortest side."""
+    """Return the size after OpenAI's scaling, which limits both the longest and the shortest side."""
     scale = min(1.0, _TILED_SIDE / max(size))
     scale *= min(1.0, _TILED_SHORT / (min(size) * scale))
     return round(size[0] * scale), round(size[1] * scale)
 
 
 def anthropic_tokens(file: FilePart, data: bytes | None) -> int | None:
-    """Return what a picture or a PDF takes of a prompt of a Claude model; null for other files."""
+    """Return the tokens of an image or a PDF for a Claude model; None for other files."""
     if data is None:
         return None
     if file.media_type == "application/pdf":
@@ -122,10 +122,10 @@ def anthropic_tokens(file: FilePart, data: bytes | None) -> int | None:
 
 
 def google_tokens(model: str, file: FilePart, data: bytes | None) -> int | None:
-    """Return what a picture, a PDF or a sound takes of a prompt of a Gemini model; null for other files.
+    """Return the tokens of an image, a PDF or audio for a Gemini model; None for other files.
 
-    Since version 3 a picture and a page have a fixed price; before it follows from the size. The length of a sound that
-    is not WAV is estimated at 128 kbit/s.
+    Since version 3 an image or a page has a fixed number of tokens; before, the number depends on the size. The length
+    of audio other than WAV is estimated at 128 kbit/s.
     """
     if data is None:
         return None
@@ -146,5 +146,5 @@ def _sound_bytes_per_s(data: bytes) -> int:
 
 
 def pdf_pages(data: bytes) -> int:
-    """Return about how many pages a PDF has, at least one: those of compressed objects are not seen."""
+    """Estimate the number of pages of a PDF, at least one. Pages in compressed objects are not counted."""
     return max(1, len(_PAGE.findall(data)))

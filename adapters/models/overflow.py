@@ -71,7 +71,7 @@ _TOKENS_MAX = 10**10
 
 
 class Stated(msgspec.Struct, frozen=True):
-    """The numbers that a server states: the limit of a request without its answer, and the size of this request."""
+    """The token counts that a server states: the limit of a request (without the answer), and the size of this one."""
 
     window_tokens: int | None = None
     request_tokens: int | None = None
@@ -83,7 +83,7 @@ def is_told(text: str) -> bool:
 
 
 def stated(text: str, body: Any = None) -> Stated:
-    """Return the numbers in the text or the body of an error; null for one that is missing or implausible."""
+    """Return the numbers in the text or the body of an error; None for one that is missing or implausible."""
     fields = body if isinstance(body, dict) else {}
     text = _COMMA.sub("", text)
     window = _field(fields, "n_ctx") or _number(_WINDOW, text)

@@ -2,9 +2,9 @@
 
     [prices."here:llama-3.3-70b"]        # foldlog.toml; in pyproject.toml: [tool.foldlog.prices."..."]
     input_usd = 0.10                     # per million tokens
-    cached_input_usd = 0.05              # absent: as input_usd
-    cache_write_usd = 0.15               # absent: as input_usd
-    cache_write_1h_usd = 0.20            # of what the provider keeps for an hour; absent: as cache_write_usd
+    cached_input_usd = 0.05              # default: input_usd
+    cache_write_usd = 0.15               # default: input_usd
+    cache_write_1h_usd = 0.20            # for writes that are kept for an hour; default: cache_write_usd
     output_usd = 0.40
 
 The data of genai-prices is looked up by the address of the provider's API, so that a self-hosted server that serves a
@@ -88,7 +88,7 @@ class ModelPrices:
 
 @lru_cache(maxsize=1)
 def load_data() -> Any:
-    """Return the price data, null if it is not installed; then only the project's own prices are used.
+    """Return the price data; None if it is not installed, so that only the project's own prices are used.
 
     The first call takes a few tenths of a second, so callers make it in a thread if they can.
     """
@@ -109,7 +109,7 @@ def _known(model: str, api_url: str | None) -> tuple[Any, Any] | None:
 
 
 def _listed_price(provider: Any, info: Any, usage: TokenUsage) -> Decimal | None:
-    """Return the price by the current list; null if that does not price both input and output by the token."""
+    """Return the price by the current list; None unless it prices both input and output per token."""
     counted = {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,

@@ -68,7 +68,7 @@ class ScriptedCall(StrictTable):
 
 
 class ScriptedProviderCall(StrictTable):
-    """A native tool that the provider ran, with its result or its error."""
+    """A call of a native tool that the provider ran, with its result or its error."""
 
     id: str = ""
     name: str
@@ -90,7 +90,7 @@ class ScriptedUsage(StrictTable):
 
 
 class ScriptedFile(StrictTable):
-    """A file that the model makes."""
+    """A file that the model generates."""
 
     media_type: str
     name: str = ""
@@ -112,12 +112,12 @@ class ScriptedError(StrictTable):
 
 
 class Turn(StrictTable):
-    """One answer: reasoning, then what the provider's own tools did, then text, then files, then tool calls.
+    """One answer: reasoning, then calls of the provider's own tools, then text, files and tool calls.
 
     `delay_ms` passes before the first piece, `chunk_delay_ms` between the pieces. `retry_text` replaces
     `text` from the second attempt on. Without `usage` the answer uses no tokens. `finish_reason` marks the answer as
-    cut. `reply_items` come back with the answer's message, as what a reasoning model wants back does.
-    `reads_files` are the names of the files that the request has to carry, with all their bytes, in their order.
+    cut. `reply_items` are sent back with the answer's message, as reasoning models require.
+    `reads_files` are the names of the files that the request must contain, complete and in this order.
     """
 
     text: Pieces = Field(default_factory=list)
@@ -235,11 +235,11 @@ class ScriptedProvider:
         return media_type in self._script(model).refuses
 
     def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
-        """Return none: a script answers whatever it is asked."""
+        """Return no settings: a script accepts all of them."""
         return {}
 
     def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
-        """Return null: a script says what was done with any."""
+        """Return None: a script may contain calls of any native tool."""
         return None
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
@@ -260,14 +260,14 @@ class ScriptedProvider:
         yield turn.end(request.model)
 
     async def aclose(self) -> None:
-        """Do nothing: no resource is held open."""
+        """Do nothing: there is nothing to close."""
 
     async def _pause(self, delay_ms: float) -> None:
         if delay_ms:
             await self._clock.sleep(delay_ms / 1000)
 
     def _turn(self, request: ModelRequest) -> tuple[int, Turn]:
-        """Return the turn and its number, from 1."""
+        """Return the turn that answers the request, and its number (from 1)."""
         try:
             script = self._script(request.model)
         except ConfigError as error:

@@ -39,7 +39,7 @@ class TiktokenCounter:
 
 @lru_cache(maxsize=64)
 def tiktoken_counter(model: str) -> TiktokenCounter | None:
-    """Return the counter for a model name; null without tiktoken, for an unknown model, or without its encoding."""
+    """Return the counter for a model name; None without tiktoken, for an unknown model, or without its encoding."""
     try:
         tiktoken = importlib.import_module("tiktoken")
         name = str(tiktoken.encoding_name_for_model(model))

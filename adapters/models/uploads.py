@@ -1,7 +1,7 @@
-"""Files that go by a provider's file API, since a request with all of them inline would be too large.
+"""Upload files through a provider's file API if a request with all of them inline would be too large.
 
-Each is uploaded once per process and event loop, and expires at the provider by itself. The log knows nothing of it: a
-request is determined by the digests of its files, and another worker uploads them again.
+A file is uploaded once per process and event loop, and expires at the provider by itself. The log does not record
+uploads: a request is determined by the digests of its files, and another worker uploads them again.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Upload = Callable[[FilePart, bytes], Awaitable[str]]
 
 
 class Files(NamedTuple):
-    """The files of a request: the bytes by artifact, and the ids of those that were uploaded, by artifact and type."""
+    """The files of a request: bytes by artifact, and ids of uploaded files by artifact and media type."""
 
     data: Mapping[str, bytes] = MappingProxyType({})
     ids: Mapping[tuple[str, str], str] = MappingProxyType({})
 
     def id_of(self, part: FilePart) -> str | None:
-        """Return the id of a file that was uploaded; null for one that goes inline."""
+        """Return the provider's id of an uploaded file; None for a file that is sent inline."""
         return self.ids.get(_key(part))
 
 
@@ -47,9 +47,10 @@ class Uploads:
         upload: Upload,
         can_be_uploaded: Callable[[FilePart], bool],
     ) -> Files:
-        """Return the files of a request, of which at most `limit` bytes go inline (null: any number).
+        """Return the files of a request, uploading as many as needed to keep the others below `limit` bytes.
 
-        The largest are uploaded first. Raises `InvalidRequest` if those that cannot be uploaded are over the limit.
+        The largest are uploaded first; a limit of None uploads none. Raises `InvalidRequest` if the files that cannot
+        be uploaded exceed the limit.
         """
         data = await request.file_bytes()
         given = [file for message in request.messages for file in files_of(message.parts) if file.artifact]
@@ -86,7 +87,7 @@ class Uploads:
 
 
 def name_of(part: FilePart) -> str:
-    """Return the name of a file for a provider, which wants one."""
+    """Return the file's name, or a made-up one: providers require a name."""
     return part.name or "file." + part.media_type.rpartition("/")[2]
 
 

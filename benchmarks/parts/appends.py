@@ -1,4 +1,4 @@
-"""The cost of a shard's seals for the process that appends: each is read back from its stream."""
+"""Measure what writing a shard's seals costs the process that appends, since each seal is read back from its stream."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ BASES = dict.fromkeys((*APPENDS_A_SECOND.values(), *CPU.values()), UNSEALED)
 
 
 class _NoSeals:
-    """In the place of a log's sealer."""
+    """Replaces the sealer of a log."""
 
     def appended(self, shard: int, position: int) -> None:
-        """Write nothing."""
+        """Write no seal."""
 
     async def close(self) -> None:
-        """Write nothing."""
+        """Write no seal."""
 
 
 async def measure(settings: Settings) -> Measured:
-    """Both in turn on one server, each round in namespaces of its own."""
+    """Measure appends with and without seals in turns on one server, in a new namespace each time."""
     found, template = Collected(), await commits_of_a_run()
     for sync in SYNCS:
         async with EphemeralServer(sync=sync) as server:

@@ -1,4 +1,4 @@
-"""Time from the return of `cancel()` to the caller's result and to the end of the blocked tool."""
+"""Measure the time from a `cancel()` to the caller's result and to the end of the blocked tool."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ BLOCKED_S = 0.05
 
 
 class Blocking:
-    """A tool that blocks until it is cancelled, and says when it began and ended."""
+    """The body of a tool that blocks until it is cancelled, and records when it began and ended."""
 
     def __init__(self) -> None:
         self.entered, self.left, self.left_at = asyncio.Event(), asyncio.Event(), 0.0
 
     async def __call__(self) -> str:
-        """Block."""
+        """Block until cancelled."""
         self.entered.set()
         try:
             await asyncio.Event().wait()
@@ -41,7 +41,7 @@ class Blocking:
 
 
 async def measure(settings: Settings) -> Measured:
-    """Cancel runs whose tool blocks, on a worker."""
+    """Cancel runs whose tool blocks on a worker."""
     found, blocking = Collected(), Blocking()
 
     @tool(effect="pure")

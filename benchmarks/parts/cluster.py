@@ -1,4 +1,4 @@
-"""Three servers on loopback that keep every stream on all of them, beside one server: on one machine with one disk."""
+"""Compare three servers that replicate every stream with a single server, on one machine with one disk."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ONE, BARE = "one server", "bare nats-py, three replicas"
 
 
 def named(sync: Sync) -> str:
-    """The cluster."""
+    """Return the cluster's name as a contestant."""
     return bounds.called("three servers, three replicas", sync)
 
 
 async def measure(settings: Settings) -> Measured:
-    """One after the other: seven servers at once would share two cores."""
+    """Measure the contestants one after the other, because seven servers at once would share two cores."""
     found, rounds = Collected(), settings.rounds_of(ROUNDS)
     commits = await bounds.commits_of_a_run()
     for number in range(1, rounds + 1):
@@ -84,12 +84,12 @@ async def _cluster(sync: Sync) -> AsyncIterator[Contestant]:
 
 @contextlib.asynccontextmanager
 async def _bare(sync: Sync, commits: list[bytes]) -> AsyncIterator[Contestant]:
-    """The same commits published to a stream on three servers: what remains is what foldlog does with them."""
+    """Yield a loop that publishes the same commits to three servers: the difference to it is foldlog's own cost."""
     async with contextlib.AsyncExitStack() as stack:
         servers = await _servers(stack, sync)
         url = ",".join(server.url for server in servers)
         async with JetStreamLog.open(url, connect_timeout_s=READY_S):
-            pass  # the servers have found each other
+            pass  # now the servers have found each other
         yield await stack.enter_async_context(bounds.bare_on(servers, commits, sync, BARE))
 
 

@@ -1,4 +1,4 @@
-"""Disk space of runs with and without NATS' compression, the server's CPU for it, and the cost of reading them."""
+"""Measure runs with and without NATS' compression: disk space, the server's CPU time, and the time to load them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from .workload_a import AT_ONCE, PAYLOAD
 
 RUNS = 1500
 READ = 15
-"""So many runs are read, spread over the stream."""
+"""The number of runs that are loaded, spread over the stream."""
 PLAIN, S2 = "foldlog", "foldlog, compression s2"
 TEXT = "FOLDLOG_BENCHMARK_TEXT"
-"""Set for the worker, too: words or letters."""
+"""The environment variable, also of the worker, that selects the text: words or letters."""
 STORED = "bytes on disk of a run of ordinary text"
 STORED_RANDOM = "bytes on disk of a run of random letters"
 SERVER_CPU = "CPU of the server for a run of ordinary text"
@@ -41,7 +41,7 @@ LOAD_AGAIN = "load of that run again"
 
 
 async def measure(settings: Settings) -> Measured:
-    """As many runs in a stream of each kind."""
+    """Fill a stream of each kind with the same number of runs."""
     found = Collected()
     for who, compression in ((PLAIN, "none"), (S2, "s2")):
         for text in ("words", "letters"):
@@ -78,7 +78,7 @@ async def _measured(found: Collected, who: str, store: Path, settings: Settings)
 
 
 async def _filled(url: str, runs: int) -> list[Subject]:
-    """So many runs in one shard, in the order of their ends."""
+    """Perform runs in one shard; return their subjects in the order in which they ended."""
     subjects: list[Subject] = []
     async with (
         JetStreamLog.open(url, shards=1) as log,
@@ -117,11 +117,11 @@ def _setting(name: str, value: str) -> Iterator[None]:
 WORDS = [
     word for word in " ".join(pydoc_data.topics.topics.values()).split() if word.isalpha() and word.isascii()
 ]
-"""Those of Python's own manual: each as often as there, but drawn by lot, so that no sentence comes twice."""
+"""The words of Python's manual, with repetitions. They are drawn at random, so that no sentence occurs twice."""
 
 
 def words(chars: int) -> str:
-    """A text of that length: of words, or of letters that no compression shortens by much."""
+    """Return random text of this length: words, or letters and digits, which hardly compress."""
     if os.environ.get(TEXT) == "letters":
         return "".join(random.choices(string.ascii_letters + string.digits, k=chars))
     return " ".join(random.choices(WORDS, k=chars // 2))[:chars]
@@ -134,13 +134,13 @@ async def lookup(q: str) -> str:
 
 
 class Worded:
-    """As the instant model, with as many characters."""
+    """Replies like the instant model, with as many characters, but with random text."""
 
     def check(self, model: str) -> None:
-        """There is one."""
+        """Accept any name."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """The next pair of calls, or the answer."""
+        """Stream the next pair of calls, or the answer."""
         if request.round < script.STEPS:
             for index, call in enumerate(script.call_ids(request.round)):
                 arguments = json.dumps({"q": words(len(script.query(call)))})
@@ -151,7 +151,7 @@ class Worded:
             yield Finished(reason="stop", usage=USAGE)
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there is nothing to close."""
 
 
 agent: Agent[str] = Agent("worded", model="worded:all", tools=[lookup], max_steps=script.STEPS)

@@ -1,4 +1,4 @@
-"""A thousand readers at once: how late each has a piece of text, and what they cost runs that they do not read."""
+"""Measure a thousand concurrent readers: the delay of the text, and their cost for runs that they do not read."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ NOBODY = "no reader"
 
 
 def named(readers: int) -> str:
-    """So many readers."""
+    """Return the name of a contestant with this number of readers."""
     return f"{readers:,} reader{'s' if readers > 1 else ''}"
 
 
 async def measure(settings: Settings) -> Measured:
-    """A thousand readers share a process, which has half of the machine to itself at best."""
+    """Measure crowds of readers, which share one process: at best it has one of the machine's two cores."""
     found, rounds = Collected(), settings.rounds_of(ROUNDS)
     crowds = (*READERS[:-1], READERS[-1] * settings.times) if not settings.quick else (1, 3)
     async with _stage() as (runtime, url, contestant):
@@ -71,7 +71,7 @@ async def _stage() -> AsyncIterator[tuple[Runtime, str, Contestant]]:
 
 
 async def _read(found: Collected, runtime: Runtime, url: str, readers: int, settings: Settings) -> None:
-    """All read one run that says ten pieces a second."""
+    """Measure the delays while all readers follow one run that streams ten pieces a second."""
     async with _readers(url, readers) as processes:
         agent = talker("try-crowd" if settings.quick else CROWD)
         run = await runtime.start(agent, script.QUESTION, executor="durable")
@@ -85,7 +85,7 @@ async def _read(found: Collected, runtime: Runtime, url: str, readers: int, sett
 async def _beside(
     found: Collected, runtime: Runtime, url: str, contestant: Contestant, readers: int, settings: Settings
 ) -> None:
-    """All follow a run that waits for a person, while others are done."""
+    """Measure other runs while all readers follow a run that waits for an approval."""
     async with _readers(url, readers) as processes:
         waiting = await runtime.start(asking, script.QUESTION, executor="durable")
         pids = [each.pid for each in processes]

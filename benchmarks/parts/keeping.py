@@ -1,4 +1,4 @@
-"""A month of traffic under retention: does the disk stay as it is, and what do writers notice of the erasing?"""
+"""Measure a month of traffic under retention: the growth of the disk, and the effect of erasing on writers."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ ALONE, BESIDE = "alone", "beside retention"
 
 
 class Calendar(SystemClock):
-    """Real time, and days that pass at once."""
+    """A clock of real time that can be moved forward by days."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
 
     def now(self) -> float:
-        """Unix seconds."""
+        """Return the time in Unix seconds."""
         return super().now() + self.ahead_s
 
 
 async def measure(settings: Settings) -> Measured:
-    """Each day has the same traffic, and one pass at its end."""
+    """Store the same traffic every day, and run one pass of retention after each day."""
     found = Collected()
     template = commits_of_a_run()
     with tempfile.TemporaryDirectory() as directory:
@@ -62,7 +62,7 @@ async def measure(settings: Settings) -> Measured:
 
 
 def commits_of_a_run() -> list[bytes]:
-    """Three commits: what was asked, what was answered, and the end."""
+    """Return the commits of a small run: its submission, its answer and its end."""
     asked = Submitted(
         kind="agent",
         config={"name": "notes", "model": "none:1"},
@@ -126,7 +126,7 @@ async def _month(
 
 
 async def _writers(found: Collected, log: JetStreamLog, a_pass: Callable[[], Awaitable[int]]) -> None:
-    """A writer alone, and then beside one more pass."""
+    """Measure a writer alone, and then during one more pass."""
     over, erasing = asyncio.Event(), asyncio.Event()
     over.set()
     alone = await _appends(log, over)
@@ -139,7 +139,7 @@ async def _writers(found: Collected, log: JetStreamLog, a_pass: Callable[[], Awa
 
 
 async def _appends(log: JetStreamLog, done: asyncio.Event, fewest: int = 500) -> list[float]:
-    """Measure appends to a run, one after the other, until it is done; at least so many."""
+    """Append to a run until `done` is set, and at least `fewest` times; return the duration of each append in ms."""
     writer, took = run_in(log), list[float]()
     while len(took) < fewest or not done.is_set():
         begun = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A stream with a million commits: what does it cost those who need one run of it, and those who need all?"""
+"""Measure a stream with a million commits: the cost of loading one of its runs, and of reading all of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONGER = 15
 STARTS = 3
 SEED = 5
 PATIENCE_S = 60.0
-"""A server that indexes ten million messages may take its time, and an hour of measuring is not given up for it."""
+"""How long to wait for a server that is indexing ten million messages, rather than abort an hour of measuring."""
 SMALL, LARGE = "a log of a hundred runs", f"a log of {RUNS:,} runs"
 LOAD = "load of a run of 200 events that nobody read since the server started"
 LOAD_AGAIN = "load of that run again"
@@ -40,7 +40,7 @@ SERVER = "start of the server on its store"
 
 
 async def measure(settings: Settings) -> Measured:
-    """The same on a small log and on a large one; filled without fsync, measured with it."""
+    """Measure a small log and a large one, which are filled without fsync and measured with it."""
     found, names = Collected(), random.Random(SEED)
     settings.say("two runs to be copied")
     shorter = await bounds.commits_of_a_run()
@@ -48,7 +48,7 @@ async def measure(settings: Settings) -> Measured:
     many = settings.scaled(RUNS, 200)
     for who, runs in ((SMALL, 100), (LARGE if many == RUNS else f"a log of {many:,} runs", many)):
         wanted = [(f"00-{names.getrandbits(80):020x}", shorter) for _ in range(runs)]
-        for place in range(LONGER):  # some longer ones, all over the stream
+        for place in range(LONGER):  # some longer runs, spread over the stream
             at = (2 * place + 1) * runs // (2 * LONGER)
             wanted[at] = (wanted[at][0], longer)
         with tempfile.TemporaryDirectory() as directory:
@@ -103,7 +103,7 @@ async def _worker_s(url: str) -> float:
 
 
 async def _projections(found: Collected, who: str, log: JetStreamLog, path: Path, commits: int) -> None:
-    """The run list and the approvals, in a file."""
+    """Measure building, listing and reopening the projections in a file."""
     built = await RunIndex.open(log, path)
     took_s = await timed_ms(built.catch_up) / 1000
     found.add(REBUILD, who, "s", took_s)

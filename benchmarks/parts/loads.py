@@ -1,4 +1,4 @@
-"""The speed of folding a run's state from its commits, each decoded and verified against the chain; no network."""
+"""Measure folding a run's state from its commits, each decoded and verified against the chain, without a network."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ EVENTS_A_SECOND = "events a second, decoded, checked and folded"
 LENGTHS, LENGTHS_MOST = (10, 100, 1000), (10_000,)
 DECODED = "msgspec, which only decodes them"
 ENOUGH_EVENTS = 50_000
-"""A round loads short runs again and again, until so many events are folded."""
+"""A round loads a short run repeatedly, until it has folded this many events."""
 
 
 async def measure(settings: Settings) -> Measured:
-    """Runs of ten to a thousand steps of workload A."""
+    """Measure runs of workload A with ten to a thousand steps."""
     return await _measured(settings, LENGTHS[: settings.count(len(LENGTHS), 1)])
 
 
 async def measure_longest(settings: Settings) -> Measured:
-    """A run of ten thousand steps, whose prompt holds all of its messages."""
+    """Measure a run of ten thousand steps, whose prompt contains all of its messages."""
     return await _measured(settings, LENGTHS_MOST if not settings.quick else LENGTHS[:1])
 
 

@@ -1,4 +1,4 @@
-"""Long runs: the last steps beside the first, and loads of the run with its snapshot and without."""
+"""Measure long runs: their last steps compared with their first, and loading them with and without a snapshot."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ async def lookup(n: int) -> str:
 
 
 class Asking:
-    """The model `asking:STEPS`: asks for a tool at every step but the last, and notes when it is asked."""
+    """The model `asking:STEPS`: calls a tool in every step but the last, and records when it is called."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[float, float]] = []
 
     def check(self, model: str) -> None:
-        """Any number will do."""
+        """Accept any number."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """The next call, or the end."""
+        """Stream the next call, or the answer."""
         self.asked.append((time.perf_counter(), time.process_time()))
         number = request.round
         if number < int(request.model):
@@ -55,21 +55,21 @@ class Asking:
         yield Finished(reason="stop", usage=TokenUsage(input_tokens=100, output_tokens=20))
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there is nothing to close."""
 
 
 async def measure(settings: Settings) -> Measured:
-    """One run of two thousand steps."""
+    """Measure a run of two thousand steps."""
     return await _measured(settings, settings.count(STEPS, 20))
 
 
 async def measure_longest(settings: Settings) -> Measured:
-    """One run of ten thousand steps."""
+    """Measure a run of ten thousand steps."""
     return await _measured(settings, settings.count(STEPS_MOST, 40))
 
 
 async def _measured(settings: Settings, steps: int) -> Measured:
-    """One run, its prompt kept within twenty messages, on a server that syncs everything."""
+    """Measure one run, whose prompt is truncated to twenty messages, on a server that syncs every message."""
     found, model = Collected(), Asking()
     agent: Agent[str] = Agent(
         "long",
@@ -102,7 +102,7 @@ async def _measured(settings: Settings, steps: int) -> Measured:
 
 
 def _edges(found: Collected, measure_: str, steps: list[float]) -> None:
-    """Steps in batches, so that a round is a figure and no sample."""
+    """Add the averages of batches of steps, so that each value is a stable figure rather than a single sample."""
     edge = max(1, int(len(steps) * EDGE))
     batch = max(1, edge // 10)
     for who, part in ((FIRST, steps[:edge]), (LAST, steps[-edge:])):
@@ -117,12 +117,12 @@ async def _watch(settings: Settings, model: Asking, steps: int) -> None:
 
 
 def loading(log: Log, subject: Subject, *, whole: bool) -> Callable[[], Awaitable[object]]:
-    """A load of a run's state, from its beginning or from its snapshot."""
+    """Return a function that loads a run's state, from its beginning (`whole`) or from its snapshot."""
     return lambda: Journal(log, subject).load(short=whole)
 
 
 async def timed_ms(action: Callable[[], Awaitable[object]]) -> float:
-    """Return the time that it takes."""
+    """Run the action once, and return how long it takes, in milliseconds."""
     begun = time.perf_counter()
     await action()
     return (time.perf_counter() - begun) * 1000

@@ -1,4 +1,4 @@
-"""Runs that wait for a person: what each costs the worker that drove it, and the caller that waits for its result."""
+"""Measure runs that wait for an approval: their cost for the worker, and for a caller that waits for the results."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ PARKED_A_SECOND = "runs a second, from their start until they are parked"
 
 
 async def measure(settings: Settings) -> Measured:
-    """A thousand runs."""
+    """Measure a thousand runs."""
     return await _measured(settings, settings.count(RUNS, 20))
 
 
 async def measure_most(settings: Settings) -> Measured:
-    """Ten thousand runs."""
+    """Measure ten thousand runs."""
     return await _measured(settings, settings.count(RUNS_MOST, 40))
 
 
 async def _measured(settings: Settings, runs: int) -> Measured:
-    """Each round has a server and a worker of its own, so that none uses memory that another one gave back."""
+    """Measure each round with a new server and worker, so that no round reuses memory freed by another."""
     found, rounds = Collected(), settings.rounds_of(ROUNDS)
     for number in range(1, rounds + 1):
         settings.say(f"round {number} of {rounds}: {runs:,} runs")
@@ -76,7 +76,7 @@ async def _round(
 
 
 async def _parked(runtime: Runtime, runs: int) -> list[RunHandle[str]]:
-    """So many runs, each waiting for an approval."""
+    """Start runs, wait until each has requested its approval, and return their handles."""
     handles, left = list[RunHandle[str]](), iter(range(runs))
 
     async def lane() -> None:

@@ -1,4 +1,4 @@
-"""Workload A with what users would pick instead, each durable for every call, in the same rounds."""
+"""Measure workload A on the alternatives to foldlog, each of them durable for every call, in the same rounds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Opened = Callable[[], contextlib.AbstractAsyncContextManager[Contestant]]
 
 
 async def measure(settings: Settings) -> Measured:
-    """One contestant at a time, alone on the machine: their servers would disturb each other."""
+    """Measure one contestant at a time, because their servers would disturb each other."""
     found = Collected()
     contestants = await _contestants(found)
     rounds, slow = settings.rounds_of(ROUNDS), set[str]()
@@ -74,7 +74,7 @@ def _opening(peer: Peer) -> Opened:
 
 
 async def _round(found: Collected, contestant: Contestant, settings: Settings, *, first: bool) -> None:
-    """Slow ones do fewer runs, and in the crowd no more than one each at once."""
+    """Measure one round of a contestant; its time is limited, so slow contestants complete fewer runs."""
     who, how = contestant.name, contestant.setting
     more = 20 if contestant.store is None else 1
     await contestant.runs(Wanted(runs=WARM_UP))

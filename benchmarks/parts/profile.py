@@ -1,4 +1,4 @@
-"""A profile of a worker's time and memory: its functions by cost per run, and what was done about them."""
+"""Profile a worker's time and memory: the most expensive functions per run, and what was done about them."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ DONE: dict[str, str] = {
         "a running digest over the messages, a struct a link: its cost does not grow with the history"
     ),
 }
-"""Notes on lines of a profile, by the function's name in it: what was done about it."""
+"""What was done about expensive functions, by the function's name in the profile."""
 
 Row = tuple[str, int, int]
 
 
 async def measure(settings: Settings) -> Measured:
-    """Twenty runs at once in one worker process."""
+    """Profile twenty concurrent runs in one worker process."""
     found = Collected()
     await _sampled(found, settings)
     await _allocated(found, settings)
@@ -73,7 +73,7 @@ async def measure(settings: Settings) -> Measured:
 
 
 async def _sampled(found: Collected, settings: Settings) -> None:
-    """py-spy looks at the process from outside, so that it is as quick as ever, or nearly."""
+    """Profile CPU time with py-spy, which samples the process from outside and so hardly slows it down."""
     spy = shutil.which("py-spy", path=sysconfig.get_path("scripts")) or shutil.which("py-spy")
     if spy is None:
         found.remarks.append(f"CPU: {MISSING.format('py-spy')}")
@@ -120,7 +120,7 @@ async def _spying(spy: str, pid: int, file: Path) -> AsyncIterator[None]:
 
 
 def _leaves(samples: str) -> Counter[str]:
-    """Lines of `outer (file:line);...;inner (file:line) COUNT`, by their innermost function."""
+    """Count samples by innermost function, from lines of `outer (file:line);...;inner (file:line) COUNT`."""
     leaves = Counter[str]()
     for line in samples.splitlines():
         stack, _, count = line.rpartition(" ")

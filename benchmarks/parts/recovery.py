@@ -1,4 +1,4 @@
-"""A worker is killed in model call 5 of 10 while another one stands by: how long until that call is made again."""
+"""Measure the time from a worker's death in model call 5 of 10 until a standby worker makes that call again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ system_account: SYS
 
 
 class Death(msgspec.Struct, frozen=True, kw_only=True):
-    """A way in which a worker ends, and how others notice."""
+    """A way in which a worker dies, and in which others notice it."""
 
     name: str
     end: signal.Signals
@@ -66,7 +66,7 @@ HUNG = Death(
 
 
 async def measure(settings: Settings) -> Measured:
-    """Each round has every kind of end."""
+    """Measure every kind of death in each round."""
     found, rounds = Collected(), settings.rounds_of(ROUNDS)
     async with contextlib.AsyncExitStack() as stack:
         stages = [await stack.enter_async_context(_stage(death)) for death in (CLOSED, TOLD, HUNG)]
@@ -105,7 +105,7 @@ async def _stage(death: Death) -> AsyncIterator[tuple[Death, str, Runtime, Path]
 
 
 async def _taken_over_s(death: Death, url: str, runtime: Runtime, path: Path) -> float:
-    """From the end of the first worker to the call that the second one makes in its place."""
+    """Return the seconds from the end of the first worker to the same model call by the second."""
     for left in path.parent.iterdir():
         left.unlink()
     options, environment = ("--lease-s", str(LEASE_S)), {notes.VARIABLE: str(path)}
@@ -116,7 +116,7 @@ async def _taken_over_s(death: Death, url: str, runtime: Runtime, path: Path) ->
         async with worker_process(url, REGISTRY, *options, **environment) as second:
             await runtime.run(
                 talker("try"), "question", executor="durable"
-            )  # the first one has no room for it
+            )  # the second worker runs it, because the first one has no free slot
             ended = time.time_ns()
             os.kill(first.pid, death.end)
             again = await notes.noted(path, lambda note: note.pid == second.pid and note.what == call)

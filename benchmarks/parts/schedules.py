@@ -1,4 +1,4 @@
-"""A thousand schedules that are due at one moment, and ten thousand that are not due."""
+"""Measure a thousand schedules that are due at the same moment, and ten thousand that are not due."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ WORKER_CPU = "CPU of the worker while no schedule is due, of a core"
 SERVER_CPU = "CPU of the server while no schedule is due, of a core"
 NONE = "no schedules"
 SOON_S = 20.0
-"""The schedules are applied before they are due: a thousand take some five seconds on two cores."""
+"""How far ahead the schedules are due, since applying a thousand takes about five seconds on two cores."""
 REGISTRY = "benchmarks.models:registry"
 
 
 async def measure(settings: Settings) -> Measured:
-    """Each round has a server and a worker of its own."""
+    """Measure each round with a new server and worker."""
     found, rounds = Collected(), settings.rounds_of(ROUNDS)
     for number in range(1, rounds + 1):
         with tempfile.TemporaryDirectory() as directory:
@@ -52,7 +52,7 @@ async def measure(settings: Settings) -> Measured:
 
 
 async def _due(found: Collected, runtime: Runtime, path: Path, settings: Settings) -> None:
-    """The same number of runs, started by hand, and by schedules."""
+    """Measure the same number of runs started by `start()` and by schedules."""
     count = settings.count(DUE, 10)
     begun = time.time_ns()
     names = iter([f"hand-{number}" for number in range(count)])
@@ -91,7 +91,7 @@ async def _idle(
     rounds: int,
     settings: Settings,
 ) -> None:
-    """The CPU of worker and server without schedules, and with many."""
+    """Measure the idle CPU time of worker and server, without schedules and with many."""
     count = settings.count(IDLE, 20)
     for row in await runtime.schedules.list():
         await runtime.schedules.delete(row.name)

@@ -1,4 +1,4 @@
-"""Does a namespace with more shards do more, where the disk is slow? The server's fsync is slowed by strace."""
+"""Measure the throughput of a namespace by its number of shards on a slow disk, for which strace delays fsync."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ RUNS_A_SECOND = "runs a second, 50 at once"
 
 
 def named(slower_ms: int) -> str:
-    """A kind of disk."""
+    """Return the name of a disk whose fsync takes this much longer."""
     return f"fsync slowed by {slower_ms} ms" if slower_ms else "fsync as it is"
 
 
 async def measure(settings: Settings) -> Measured:
-    """Each round has every number of shards, each on a server of its own; both kinds run under strace."""
+    """Measure every number of shards in each round, each on a new server; fast and slow disks both run under strace."""
     found, rounds = Collected(), settings.rounds_of(ROUNDS)
     if shutil.which("strace") is None:
         found.remarks.append("left out: fsync is slowed by strace, which is not on the PATH")
@@ -76,7 +76,7 @@ async def _stage(shards: int, slower_ms: int) -> AsyncIterator[Contestant]:
 
 @contextlib.asynccontextmanager
 async def _slowed_server(slower_ms: int) -> AsyncIterator[tuple[str, int]]:
-    """A server that syncs everything, as strace's child."""
+    """Run a server that syncs every message under strace; yield its URL and strace's process id."""
     port = choose_port()
     with tempfile.TemporaryDirectory() as directory:
         config = Path(directory) / "nats.conf"
@@ -102,7 +102,7 @@ async def _slowed_server(slower_ms: int) -> AsyncIterator[tuple[str, int]]:
             with contextlib.suppress(psutil.Error):
                 for traced in psutil.Process(
                     server.pid
-                ).children():  # strace ends with it, not it with strace
+                ).children():  # strace ends when the server does, but not the other way round
                     traced.terminate()
             await ended(server)
 

@@ -1,4 +1,4 @@
-"""The delay of a piece of text from the model to a reader in another process, also when its worker is killed."""
+"""Measure the delay of text from the model to a reader in another process, and a worker's death during a stream."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ HEARD_S = 1.0
 
 
 def middle(mode: str) -> str:
-    """The measure of the median."""
+    """Return the name of the measure for the median delay of a mode."""
     return f"a piece of text to a reader, {MODES[mode]}: median"
 
 
 def tail(mode: str) -> str:
-    """The measure of the 99th of a hundred."""
+    """Return the name of the measure for the 99th percentile of a mode."""
     return f"a piece of text to a reader, {MODES[mode]}: 99th percentile"
 
 
 async def measure(settings: Settings) -> Measured:
-    """Each round has every mode, through a run and bare; then a worker is killed in mid-text."""
+    """Measure every mode in each round, through a run and bare; then kill workers that are streaming text."""
     found, rounds = Collected(), settings.rounds_of(ROUNDS)
     async with _stage() as (server, runtime, reader, path):
         async with worker_process(server.url, REGISTRY, **{notes.VARIABLE: str(path)}):
@@ -90,7 +90,7 @@ def _add(found: Collected, mode: str, who: str, report: Report) -> None:
 
 
 async def _read(runtime: Runtime, reader: Reader, agent: Agent[str]) -> Report:
-    """One run. Raises `RuntimeError` if its reader ends up with another text than the log."""
+    """Start a run and return what a reader saw. Raises `RuntimeError` if that differs from the text in the log."""
     run = await runtime.start(agent, "question", executor="durable")
     reader.order(Order(run=run.run_id))
     report = await reader.report()
@@ -100,7 +100,7 @@ async def _read(runtime: Runtime, reader: Reader, agent: Agent[str]) -> Report:
 
 
 async def _bare(url: str, reader: Reader, mode: str) -> Report:
-    """The same pieces as messages of nats-py, from this process."""
+    """Publish the same pieces with nats-py from this process, and return what a reader saw."""
     pace = PACES[mode]
     reader.order(Order(subject=SUBJECT, pieces=pace.pieces))
     await reader.line()
@@ -115,7 +115,7 @@ async def _bare(url: str, reader: Reader, mode: str) -> Report:
 
 
 async def _resumed(found: Collected, url: str, runtime: Runtime, reader: Reader, path: Path) -> Report:
-    """Kill the worker that streams; another one, standing by, begins the answer again."""
+    """Kill the worker that streams, and measure the time until a standby worker begins the answer again."""
     environment = {notes.VARIABLE: str(path)}
     path.unlink(missing_ok=True)
     async with worker_process(url, REGISTRY, "--concurrency", "1", **environment) as first:
@@ -125,7 +125,7 @@ async def _resumed(found: Collected, url: str, runtime: Runtime, reader: Reader,
         async with worker_process(url, REGISTRY, **environment):
             await runtime.run(
                 talker("try"), "question", executor="durable"
-            )  # the first one has no room for it
+            )  # the second worker runs it, because the first one has no free slot
             await asyncio.sleep(HEARD_S)
             killed = time.time_ns()
             os.kill(first.pid, signal.SIGKILL)
@@ -141,7 +141,7 @@ async def _resumed(found: Collected, url: str, runtime: Runtime, reader: Reader,
 
 
 def _told(report: Report) -> str:
-    """The events that a reader received, in order."""
+    """Describe the events that a reader received, in order."""
     kinds = [
         seen.type if seen.type != "text_reset" else f"text_reset to {seen.offset}" for seen in report.seen
     ]

@@ -1,4 +1,4 @@
-"""The time from a signed request to the first model call of its run, on a worker."""
+"""Measure the time from a signed request to the first model call of its run, on a worker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ input = "${body.text}"
 
 
 async def measure(settings: Settings) -> Measured:
-    """One server, door and worker; each round has so many deliveries, and as many runs that are started by hand."""
+    """Measure, on one server with a webhook process and a worker, rounds of deliveries and of runs started directly."""
     found, rounds, count = Collected(), settings.rounds_of(ROUNDS), settings.count(DELIVERIES, 5)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "notes"
@@ -70,7 +70,7 @@ async def measure(settings: Settings) -> Measured:
 
 @contextlib.asynccontextmanager
 async def _door(url: str, directory: Path) -> AsyncIterator[str]:
-    """Yield the address of a server of webhooks in a process of its own."""
+    """Run `foldlog serve --hooks` as a process while open; yield its address."""
     root = Path(__file__).parents[2]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "foldlog.adapters.cli", "--server", url),

@@ -1,4 +1,4 @@
-"""The CPU of a workflow's operations beside an agent's tool calls, and the time for which recorded ones run again."""
+"""Measure the CPU time of a workflow's operations against an agent's tool calls, and that of replaying a workflow."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ async def nothing(number: int) -> int:
 
 
 class Calls:
-    """A model that asks for as many calls in each step, and then answers, without any delay."""
+    """A model that makes the same number of calls in each step, then answers, without any delay."""
 
     def check(self, model: str) -> None:
-        """Any name will do."""
+        """Accept any name."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """The next calls, or the answer."""
+        """Stream the next calls, or the answer."""
         if request.round > STEPS:
             yield TextDelta("done")
         else:
@@ -48,11 +48,11 @@ class Calls:
         yield Finished(reason="stop" if request.round > STEPS else "tool_calls", usage=USAGE)
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there is nothing to close."""
 
 
 def in_rounds(rounds: int, calls: int) -> Workflow[str]:
-    """A workflow that makes so many calls at once, so many times."""
+    """Return a workflow that makes several calls at once, repeatedly."""
 
     @workflow(name="calls", tools=[nothing])
     async def steps(run: WorkflowRun) -> str:
@@ -64,7 +64,7 @@ def in_rounds(rounds: int, calls: int) -> Workflow[str]:
 
 
 async def measure(settings: Settings) -> Measured:
-    """Both kinds of runs in turns; then the code of one long run over its log."""
+    """Measure both kinds of runs in turns, then replay the code of one long run over its log."""
     found = Collected()
     agent = Agent("caller", model="calls:1", tools=[nothing], max_steps=STEPS + 1)
     both: dict[str, Runnable[str]] = {WORKFLOW: in_rounds(STEPS, CALLS), AGENT: agent}

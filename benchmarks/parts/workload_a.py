@@ -1,4 +1,4 @@
-"""Workload A, alone and fifty at once, beside what the log and Python would take for it at the least."""
+"""Measure workload A, one run at a time and fifty at once, against the least that the log and Python would take."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMPOSITION = "bytes of the commits of a run, by what they hold"
 
 
 async def measure(settings: Settings) -> Measured:
-    """Interleaved: each round has every contestant once, alone and in a crowd."""
+    """Measure every contestant once per round, so that all of them meet the same conditions."""
     found = Collected()
     settings.say("the commits of a run")
     commits = await bounds.commits_of_a_run()
@@ -51,7 +51,7 @@ async def measure(settings: Settings) -> Measured:
 
 
 def _composition(commits: list[bytes]) -> Counter[str]:
-    """Bytes by kind of event; the envelope is what stands around the events of a commit."""
+    """Return the bytes per event type. `envelopes` is everything in the commits around the events."""
     sizes = Counter[str]()
     for data in commits:
         events = json.loads(data)["events"]
@@ -68,7 +68,7 @@ def _composition(commits: list[bytes]) -> Counter[str]:
 
 
 async def _round(found: Collected, contestant: Contestant, settings: Settings) -> None:
-    """One round of one contestant: a loop without a store is so quick that it takes ten times the runs."""
+    """Measure one round of a contestant. One without a store is so fast that it performs ten times the runs."""
     more = 1 if contestant.store else 10
     who, how = contestant.name, contestant.setting
     alone = await timed(contestant, Wanted(runs=settings.count(ALONE, 2) * more))

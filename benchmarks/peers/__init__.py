@@ -1,1 +1,1 @@
-"""The peers: each is a program in an environment of its own that runs workload A on request."""
+"""The peers: each is a program with its own virtual environment that runs workload A on request."""

@@ -1,4 +1,4 @@
-"""DBOS: an agent as a workflow, model and tools as steps, the pair in parallel, in DBOS' SQLite system database."""
+"""DBOS: the agent is a workflow, models and tools are steps, the pair runs in parallel; SQLite system database."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ SETTING = "system database in SQLite, as DBOS opens it (rollback journal, synchr
 
 @DBOS.step()
 async def model(step: int, steps: int, question: str) -> dict[str, Any]:
-    """The next pair of calls, or the answer."""
+    """Return the next pair of calls, or the answer."""
     await stall(step, question)
     if step == steps:
         return {"content": script.answer(), "tool_calls": []}
@@ -27,13 +27,13 @@ async def model(step: int, steps: int, question: str) -> dict[str, Any]:
 
 @DBOS.step()
 async def lookup(written: str) -> str:
-    """One call."""
+    """Run one tool call."""
     return script.found(json.loads(written)["q"])
 
 
 @DBOS.workflow()
 async def agent(question: str, steps: int) -> str:
-    """The loop."""
+    """Run the agent loop."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": question}]
     for step in range(1, steps + 1):
         said = await model(step, steps, question)
@@ -44,7 +44,7 @@ async def agent(question: str, steps: int) -> str:
 
 
 def launch() -> None:
-    """Open the database; runs that another process left behind go on."""
+    """Open the database, and recover the runs that another process left unfinished."""
     database = Path(sys.argv[1]) / "dbos.sqlite"
     DBOS(
         config={
@@ -69,7 +69,7 @@ async def main() -> None:
 
 
 async def kill(rounds: int) -> None:
-    """DBOS has no second process stand by without its paid service: the killed one is started again at once."""
+    """Restart the killed process at once, since DBOS has no standby process without its paid service."""
     processes: list[asyncio.subprocess.Process] = []
 
     async def start(*question: str) -> None:
@@ -85,7 +85,7 @@ async def kill(rounds: int) -> None:
 
 
 async def only(question: str) -> None:
-    """The process that is killed, or takes over: one run, or what another left behind."""
+    """Be the process that is killed, or that takes over: start one run, or recover what another left unfinished."""
     launch()
     if question:
         with SetWorkflowID(question):

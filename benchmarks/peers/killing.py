@@ -1,4 +1,4 @@
-"""Time a peer's program when it is killed in model call 5 of 10; only the standard library is imported.
+"""Measure the recovery of a peer's program that is killed in model call 5 of 10. Imports only the standard library.
 
 program DIRECTORY kill ROUNDS
 -> [0.41, 0.37]     for each round the seconds from SIGKILL to that call being made again
@@ -18,23 +18,23 @@ from benchmarks.notes import VARIABLE, Note, first_to, note, noted
 
 STALLS_AT = 5
 STALL = "stall"
-"""The question that stalls."""
+"""The beginning of a question whose run stalls."""
 
 
 def asked_to_kill() -> bool:
-    """Return whether the program is to be killed instead of measured."""
+    """Return whether the program is asked to measure recovery instead of speed."""
     return sys.argv[2:3] == ["kill"]
 
 
 def notes_file() -> Path:
-    """Return the file of the notes, which the program's processes get from the environment."""
+    """Return the path of the notes, and pass it to child processes in the environment."""
     path = Path(os.environ.setdefault(VARIABLE, str(Path(sys.argv[1]) / "notes")))
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 
 async def stall(step: int, question: str) -> None:
-    """In the model: the first process to come to call 5 of a run that is to stall never leaves it."""
+    """Block for ever in the first process that makes call 5 of a run that stalls; called by the model."""
     if question.startswith(STALL) and step == STALLS_AT:
         note(question)
         if first_to(question):
@@ -42,7 +42,7 @@ async def stall(step: int, question: str) -> None:
 
 
 async def end(processes: list[asyncio.subprocess.Process]) -> None:
-    """Kill those that live, and wait for all."""
+    """Kill the processes that are still alive, and wait for all."""
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -53,7 +53,7 @@ async def end(processes: list[asyncio.subprocess.Process]) -> None:
 async def killed(
     rounds: int, begin: Callable[[str], Awaitable[object]], go_on: Callable[[int], Awaitable[object]]
 ) -> None:
-    """Say how long each round took: `begin` starts a run of this question, `go_on` is told whom it was that died."""
+    """Print the seconds of each round. `begin` starts a run of a question; `go_on` is told the killed process id."""
     path, took_s = notes_file(), list[float]()
     for number in range(rounds):
         question = f"{STALL}-{os.getpid()}-{number}"
@@ -69,5 +69,5 @@ async def killed(
 
 
 def _calls(question: str, but_of: int = 0) -> Callable[[Note], bool]:
-    """Return whether a note is about the stalled call of this run, by any process but one."""
+    """Return a condition on notes: the stalled call of this run, by any process other than `but_of`."""
     return lambda found: found.what == question and found.pid != but_of

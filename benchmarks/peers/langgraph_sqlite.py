@@ -1,6 +1,6 @@
-"""LangGraph: a graph of a model node and a tool node, the pair in parallel by `Send`, checkpointed in SQLite.
+"""LangGraph: a graph of a model node and a tool node, with the pair in parallel by `Send`; SQLite checkpoints.
 
-program DIRECTORY [delta]       delta: the messages in a `DeltaChannel`, which is in beta
+program DIRECTORY [delta]       delta: keep the messages in a `DeltaChannel`, which is in beta
 """
 
 import asyncio
@@ -23,7 +23,7 @@ SETTING = "AsyncSqliteSaver (WAL, synchronous full), durability sync"
 
 
 def added(state: list[dict[str, Any]] | None, writes: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The reducer of a `DeltaChannel`: all writes of a superstep at once."""
+    """Reduce all writes of a superstep at once, as a `DeltaChannel` does."""
     return [*(state or []), *(message for write in writes for message in write)]
 
 
@@ -35,7 +35,7 @@ class State(TypedDict):
 
 
 async def model(state: State) -> dict[str, Any]:
-    """The next pair of calls, or the answer."""
+    """Return the next pair of calls, or the answer."""
     step = 1 + sum(message["by"] == "assistant" for message in state["said"])
     if step == state["steps"]:
         return {"said": [{"by": "assistant", "content": script.answer(), "tool_calls": []}]}
@@ -44,12 +44,12 @@ async def model(state: State) -> dict[str, Any]:
 
 
 def after_model(state: State) -> Any:
-    """Both tools at once, or the end."""
+    """Send both tool calls at once, or end."""
     return [Send("tool", call) for call in state["said"][-1]["tool_calls"]] or END
 
 
 async def tool(call: dict[str, str]) -> dict[str, Any]:
-    """One call."""
+    """Run one tool call."""
     result = script.found(json.loads(call["arguments"])["q"])
     return {"said": [{"by": "tool", "tool_call_id": call["id"], "content": result}]}
 

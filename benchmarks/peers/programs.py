@@ -1,4 +1,4 @@
-"""The peers as contestants: each installed into an environment of its own, and talked to as protocol.py says."""
+"""The peers as contestants: each has its own virtual environment, and speaks the protocol of protocol.py."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ NOT_INSTALLED = "it is not installed (`make bench ARGS=--install`)"
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
-    """A program of this folder, and how it is run.
+    """A peer: a program of this folder, and how to run it.
 
-    `npm` are packages beside those of its requirements file, `argument` is a variant, which may not keep anything.
-    `death` says how it is told of the death of a process, if its program can be killed.
+    `npm` are packages in addition to those of its requirements file. `argument` selects a variant. `keeps`: it stores
+    its runs. `death` describes how the peer notices that a process died; empty if its recovery is not measured.
     """
 
     name: str
@@ -39,22 +39,22 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def home(self) -> Path:
-        """Its environment."""
+        """The directory of its virtual environment."""
         return HOME / self.program
 
     @property
     def python(self) -> Path:
-        """The environment's interpreter."""
+        """The interpreter of its virtual environment."""
         return self.home / ("Scripts" if os.name == "nt" else "bin") / "python"
 
     @property
     def requirements(self) -> Path:
-        """Return its requirements, with the measured versions."""
+        """The path of its requirements file, which pins the measured versions."""
         return Path(__file__).with_name(f"{self.program}.txt")
 
     @property
     def installed(self) -> bool:
-        """Return whether its environment exists for the current requirements."""
+        """True if its virtual environment exists and has the current requirements."""
         marker = self.home / "installed"
         return marker.exists() and marker.read_text(encoding="utf-8") == self._wanted()
 
@@ -62,7 +62,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join([self.requirements.read_text(encoding="utf-8"), *self.npm])
 
     def install(self) -> None:
-        """Make the environment. Raises `CalledProcessError` if pip or npm fails; what they say is shown."""
+        """Create its virtual environment. Raises `CalledProcessError` if pip or npm fails; their output is shown."""
         venv.create(self.home, with_pip=True, clear=True)
         pip = [str(self.python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         subprocess.run([*pip, "-r", str(self.requirements)], check=True)
@@ -100,7 +100,7 @@ PEERS = (
 
 
 async def killed(peer: Peer, rounds: int) -> list[float]:
-    """From SIGKILL in a model call to that call being made again, seconds. Raises `RuntimeError`."""
+    """Return, for each round, the seconds from SIGKILL in a model call to the next attempt. Raises `RuntimeError`."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         process = await asyncio.create_subprocess_exec(
             *(str(peer.python), "-m", f"{__package__}.{peer.program}", directory, "kill", str(rounds)),
@@ -127,13 +127,13 @@ class _Done(msgspec.Struct):
 
 
 class _Program:
-    """A peer's program that runs."""
+    """A running program of a peer."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def line(self) -> bytes:
-        """Return its next message. Raises `RuntimeError` if it has ended, or is silent for too long."""
+        """Read its next message. Raises `RuntimeError` if the program has ended, or is silent for too long."""
         if self._process.stdout is None:
             raise RuntimeError("the peer's program was started without a pipe")
         try:
@@ -145,7 +145,7 @@ class _Program:
         return line
 
     async def runs(self, wanted: Wanted) -> int:
-        """Have runs done."""
+        """Perform the wanted runs; return their number."""
         if self._process.stdin is not None:
             self._process.stdin.write(msgspec.json.encode(wanted) + b"\n")
         return msgspec.json.decode(await self.line(), type=_Done).runs
@@ -153,7 +153,7 @@ class _Program:
 
 @contextlib.asynccontextmanager
 async def running(peer: Peer) -> AsyncIterator[Contestant]:
-    """The peer, ready, in a directory of its own."""
+    """Run the peer's program in a temporary directory while open; yield it when it is ready."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         process = await asyncio.create_subprocess_exec(
             *(str(peer.python), "-m", f"{__package__}.{peer.program}", directory),
@@ -177,7 +177,7 @@ async def running(peer: Peer) -> AsyncIterator[Contestant]:
             )
         finally:
             if process.stdin is not None:
-                process.stdin.close()  # its end: the program ends what it has started
+                process.stdin.close()  # at the end of its input the program stops everything that it has started
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), 30)
             await ended(process)

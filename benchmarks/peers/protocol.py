@@ -1,6 +1,6 @@
-"""The protocol of a peer's program: JSON lines; only the standard library, since it runs in the peer's environment.
+"""The protocol of a peer's program: JSON lines. Imports only the standard library: it runs in the peer's environment.
 
-program DIRECTORY          it may write there, and nowhere else
+program DIRECTORY          it may write only there
 -> {"setting": "...", "workers": [PID], "servers": [PID]}     once it is ready
 <- {"runs": 20, "at_once": 1, "steps": 10, "within_s": 3}
 -> {"runs": 20}        once they are done: how many there were, for none is begun after `within_s`
@@ -23,7 +23,7 @@ Perform = Callable[[str, int], Awaitable[str]]
 async def serve(
     perform: Perform, setting: str, *, workers: Sequence[int] = (), servers: Sequence[int] = ()
 ) -> None:
-    """Do what is asked for on standard input, until it ends."""
+    """Perform the runs that are requested on standard input, until it ends."""
     _say({"setting": setting, "workers": list(workers) or [os.getpid()], "servers": list(servers)})
     names = itertools.count(1)
     while line := await asyncio.to_thread(sys.stdin.readline):
@@ -32,7 +32,7 @@ async def serve(
 
 
 async def _done(perform: Perform, names: Iterator[int], order: dict[str, Any]) -> int:
-    """Do them, so many at once; how many there were."""
+    """Perform the runs of one order; return their number."""
     begun, late = 0, time.monotonic() + order["within_s"]
 
     async def lane() -> None:
@@ -48,7 +48,7 @@ async def _done(perform: Perform, names: Iterator[int], order: dict[str, Any]) -
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
+    """Return a free port on loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,6 +1,6 @@
-"""pydantic-ai on DBOS: `DBOSDurability` makes the model's calls steps, the tool is decorated as one; or neither.
+"""pydantic-ai on DBOS: `DBOSDurability` makes model calls steps, and the tool is decorated as one; or neither.
 
-program DIRECTORY [plain]       plain: the same agent without any durability
+program DIRECTORY [plain]       plain: the same agent without durability
 """
 
 import asyncio
@@ -25,7 +25,7 @@ SETTING = (
 
 
 async def model(messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
-    """The next pair of calls, or the answer; how many steps there are stands in the question."""
+    """Return the next pair of calls, or the answer. The question contains the number of steps."""
     step = 1 + sum(isinstance(message, ModelResponse) for message in messages)
     steps = int(str(messages[0].parts[-1].content).split()[-1])
     if step == steps:
@@ -50,7 +50,7 @@ agent = Agent(
 
 
 async def ask(question: str) -> str:
-    """One run."""
+    """Perform one run."""
     return (await agent.run(question, usage_limits=UsageLimits(request_limit=None))).output
 
 

@@ -1,7 +1,7 @@
-"""Restate: an agent as a service, model and tools as `run` steps, the pair in parallel, on a server of one node.
+"""Restate: the agent is a service, models and tools are `run` steps, the pair runs in parallel; a server of one node.
 
 program DIRECTORY               starts the server and a process that serves the agent, and calls it
-program DIRECTORY serve PORT    that process
+program DIRECTORY serve PORT    is that process
 """
 
 import asyncio
@@ -33,7 +33,7 @@ bench = restate.Service("Bench")
 
 
 def model(step: int, steps: int) -> dict[str, Any]:
-    """The next pair of calls, or the answer."""
+    """Return the next pair of calls, or the answer."""
     if step == steps:
         return {"content": script.answer(), "tool_calls": []}
     calls = [{"id": call, "arguments": script.arguments(call)} for call in script.call_ids(step)]
@@ -41,19 +41,19 @@ def model(step: int, steps: int) -> dict[str, Any]:
 
 
 async def ask(step: int, steps: int, question: str) -> dict[str, Any]:
-    """The model, as something that takes time would be written."""
+    """Call the model as an `async` function, as a real model call would be."""
     await stall(step, question)
     return model(step, steps)
 
 
 async def lookup(written: str) -> str:
-    """One call."""
+    """Run one tool call."""
     return script.found(json.loads(written)["q"])
 
 
 @bench.handler()
 async def run(context: restate.Context, asked: dict[str, Any]) -> str:
-    """The loop."""
+    """Run the agent loop."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": asked["question"]}]
     for step in range(1, asked["steps"] + 1):
         said = await context.run_typed(
@@ -70,14 +70,14 @@ async def run(context: restate.Context, asked: dict[str, Any]) -> str:
 
 
 class Http:
-    """A connection that is kept, for JSON requests."""
+    """A persistent connection for JSON requests."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, path: str, body: object) -> Any:
-        """Return the answer's JSON. Raises `RuntimeError` for a failure, `OSError` without a server."""
+        """Send a request and return the JSON of the answer. Raises `RuntimeError` for a failure, `OSError` offline."""
         reader, writer = self._streams or await asyncio.open_connection("127.0.0.1", self._port)
         data = json.dumps(body).encode()
         writer.write(
@@ -105,7 +105,7 @@ class Http:
 
 
 async def main(rounds: int = 0) -> None:
-    """Start server and service, introduce them to each other, and serve; or kill, so many rounds."""
+    """Start the server and the service, register the service, and serve; or measure recovery for some rounds."""
     directory = Path(sys.argv[1])
     ingress, admin, node, service = (free_port() for _ in range(4))
     environment = {
@@ -129,7 +129,7 @@ async def main(rounds: int = 0) -> None:
         listening.set_inheritable(True)
 
         async def start() -> asyncio.subprocess.Process:
-            """A process that serves the agent; with another one it shares the port."""
+            """Start a process that serves the agent. Several such processes share the port."""
             return await started(
                 stack,
                 *(sys.executable, "-m", __spec__.name, str(directory), "serve", str(listening.fileno())),
@@ -163,7 +163,7 @@ async def started(
     directory: Path,
     inherited: tuple[int, ...] = (),
 ) -> asyncio.subprocess.Process:
-    """A process that ends with the stack."""
+    """Start a process that is ended with the stack."""
     process = await asyncio.create_subprocess_exec(
         *command,
         env={**os.environ, **environment},
@@ -187,7 +187,7 @@ async def started(
 
 
 async def registered(admin: int, service: int) -> None:
-    """Tell the server of the service, once both are there."""
+    """Register the service with the server, once both respond."""
     async with asyncio.timeout(READY_S):
         while True:
             with contextlib.suppress(OSError, RuntimeError, asyncio.IncompleteReadError):
@@ -202,7 +202,7 @@ async def kill(
     start: Callable[[], Awaitable[asyncio.subprocess.Process]],
     ingress: Http,
 ) -> None:
-    """Two processes serve the agent on one port."""
+    """Measure recovery with two processes that serve the agent on one port."""
     processes = [first]
 
     async def begin(question: str) -> None:
@@ -212,13 +212,13 @@ async def kill(
         await ingress.post("/Bench/run/send", {"question": question, "steps": script.STEPS})
 
     async def go_on(pid: int) -> None:
-        """Nothing is to be done: the other process stands by."""
+        """Do nothing: the other process takes over."""
 
     await killed(rounds, begin, go_on)
 
 
 async def serve_agent(listening: int) -> None:
-    """The process that has the agent."""
+    """Serve the agent in this process."""
     config = hypercorn.Config()
     config.bind = [f"fd://{listening}"]
     config.h2_max_concurrent_streams = 2147483647

@@ -1,4 +1,4 @@
-"""Temporal: an agent as a workflow, model and tools as activities, the pair in parallel, on the development server."""
+"""Temporal: the agent is a workflow, models and tools are activities, the pair runs in parallel; development server."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ READY_S = 30.0
 
 @activity.defn
 async def model(step: int, steps: int, question: str) -> dict[str, Any]:
-    """The next pair of calls, or the answer."""
+    """Return the next pair of calls, or the answer."""
     async with asyncio.TaskGroup() as tasks:
         beating = tasks.create_task(beat()) if question.startswith(STALL) else None
         await stall(step, question)
@@ -43,7 +43,7 @@ async def model(step: int, steps: int, question: str) -> dict[str, Any]:
 
 
 async def beat() -> None:
-    """Say that the activity is alive, for as long as it is."""
+    """Send heartbeats of the activity until cancelled."""
     while True:
         activity.heartbeat()
         await asyncio.sleep(HEARTBEAT.total_seconds() / 4)
@@ -51,17 +51,17 @@ async def beat() -> None:
 
 @activity.defn
 async def lookup(written: str) -> str:
-    """One call."""
+    """Run one tool call."""
     return script.found(json.loads(written)["q"])
 
 
 @workflow.defn
 class Agent:
-    """The loop."""
+    """The agent loop as a workflow."""
 
     @workflow.run
     async def run(self, question: str, steps: int) -> str:
-        """One run."""
+        """Run the agent loop."""
         messages: list[dict[str, Any]] = [{"role": "user", "content": question}]
         for step in range(1, steps + 1):
             said = await workflow.execute_activity(
@@ -83,7 +83,7 @@ class Agent:
 
 @contextlib.asynccontextmanager
 async def started() -> AsyncIterator[tuple[Client, str, int]]:
-    """The server: a client of it, its address, its process."""
+    """Run the server while open; yield a client, its address and its process id."""
     directory, port = Path(sys.argv[1]), free_port()
     server = await asyncio.create_subprocess_exec(
         *(str(Path(sys.executable).with_name("temporal")), "server", "start-dev", "--headless"),
@@ -100,7 +100,7 @@ async def started() -> AsyncIterator[tuple[Client, str, int]]:
 
 
 def worker_on(client: Client) -> Worker:
-    """A worker."""
+    """Return a worker for the workflow and its activities."""
     return Worker(client, task_queue=QUEUE, workflows=[Agent], activities=[model, lookup])
 
 
@@ -118,7 +118,7 @@ async def main() -> None:
 
 
 async def kill(rounds: int) -> None:
-    """Two workers; activities say that they are alive, and are missed after a second."""
+    """Measure recovery with two workers. Activities send heartbeats, and are retried after a second without one."""
     workers: list[asyncio.subprocess.Process] = []
     async with started() as (client, address, _):
 
@@ -136,14 +136,14 @@ async def kill(rounds: int) -> None:
             )
 
         async def go_on(pid: int) -> None:
-            """Nothing is to be done: the other worker stands by."""
+            """Do nothing: the other worker takes over."""
 
         await killed(rounds, begin, go_on)
         await end(workers)
 
 
 async def work(address: str) -> None:
-    """A worker in a process of its own."""
+    """Serve as a worker in this process."""
     async with worker_on(await Client.connect(address)):
         sys.stdout.write("ready\n")
         sys.stdout.flush()
@@ -151,7 +151,7 @@ async def work(address: str) -> None:
 
 
 async def connected(address: str) -> Client:
-    """A client, once the server answers and has its namespace."""
+    """Return a client, once the server responds and has its namespace."""
     async with asyncio.timeout(READY_S):
         while True:
             with contextlib.suppress(RuntimeError, RPCError):

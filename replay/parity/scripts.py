@@ -214,4 +214,4 @@ class StageModel:
             )
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there is nothing to close."""

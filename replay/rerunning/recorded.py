@@ -236,7 +236,7 @@ class RecordedProvider:
             yield delta
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there is nothing to close."""
 
     async def _answers(self, model: str) -> _Answers:
         if self._of_given is not None:
@@ -434,7 +434,7 @@ class _RecordedMemory:
         return [MemoryItem(id="recorded", messages=messages)] if messages else []
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there is nothing to close."""
 
 
 def _agent_of(run: RecordedRun) -> str:
@@ -470,7 +470,7 @@ class _NoServers:
         return self
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there is nothing to close."""
 
 
 class _Announced(WrappedModel):

@@ -132,7 +132,7 @@ class Model:
         yield Finished(reason="stop", usage=TokenUsage(input_tokens=3, output_tokens=2, total_tokens=5))
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there is nothing to close."""
 
 
 def a_model(world: World, name: str, *replies: Reply) -> str:

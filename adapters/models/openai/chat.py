@@ -26,8 +26,8 @@ REASONING = "reasoning"
 def parameters(request: ModelRequest, endpoint: Endpoint, files: Files = NO_FILES) -> dict[str, Any]:
     """Return the parameters of `chat.completions.create`.
 
-    Parallel tool calls are left to the API, where they are on, unless a setting says otherwise: some models refuse the
-    parameter itself.
+    Unless a setting says otherwise, `parallel_tool_calls` is left out, because some models refuse the parameter; the
+    API's default is to allow them.
     """
     settings = request.settings
     chosen: dict[str, Any] = {
@@ -95,9 +95,9 @@ def _message(message: Message, files: Files, reasoning_back: str) -> dict[str, A
 
 
 def _thoughts(message: Message, field: str) -> dict[str, str]:
-    """Return the model's reasoning, in the field in which its server wants it back.
+    """Return the model's reasoning, in the field in which its server requires it.
 
-    A server that does refuses a call without the field, also where the model thought nothing, or another one called.
+    Such a server refuses a call without the field, even if there was no reasoning, or another model made the call.
     """
     if not field or message.role != "assistant":
         return {}
@@ -107,7 +107,7 @@ def _thoughts(message: Message, field: str) -> dict[str, str]:
 
 
 def arguments_json(written: str) -> str:
-    """Return the arguments of an earlier call as a JSON object: many servers refuse a request with anything else."""
+    """Return the arguments of an earlier call as a JSON object, since many servers refuse anything else."""
     try:
         if isinstance(json.loads(written), dict):
             return written
@@ -202,7 +202,7 @@ def _pieces(delta: Any, name: str) -> Iterator[TextDelta | ReasoningDelta]:
 
 
 def field_of(part: Any, name: str) -> Any:
-    """Return a field of a value that the SDK has parsed or left as a dict; null if it is missing."""
+    """Return a field of a value that the SDK has parsed or left as a dict; None if it is missing."""
     return part.get(name) if isinstance(part, dict) else getattr(part, name, None)
 
 
@@ -234,7 +234,7 @@ def count_of(part: Any, name: str) -> int:
 
 
 def usage_of(usage: Any, read_name: str, written_name: str) -> TokenUsage | None:
-    """Return the reported usage, from fields of these names; null if the input is 0, which is not a count."""
+    """Return the reported usage, from fields of these names; None if the input is 0, which means unknown."""
     read, written = count_of(usage, read_name), count_of(usage, written_name)
     if not read:
         return None

@@ -1,8 +1,8 @@
 """Messages with files, as OpenAI's two APIs take them. No I/O.
 
-Pictures, PDF and audio go inline, as data URLs, or by the URL that they were given by; files of text go as text. Chat
-completions take no files in tool results, and neither API takes any in an answer of the model: they follow in a message
-of the user, behind the results.
+Images, PDF and audio are sent inline as data URLs, or by the URL that the caller gave; text files are sent as text.
+Chat completions take no files in tool results, and neither API takes files in an assistant message: these files are
+sent in a user message after the results.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def refuses(api: str, model: str, media_type: str) -> bool:
 
 
 def with_files_behind(messages: Sequence[Message], *, in_results: bool) -> Iterator[Message]:
-    """Yield the messages; files that a message cannot hold follow in a message of the user, after the results.
+    """Yield the messages; files that a message cannot hold are moved to a user message after the tool results.
 
-    `in_results`: results of tools take files.
+    `in_results`: the API takes files in tool results.
     """
     behind: list[Part] = []
     for message in messages:
@@ -65,7 +65,7 @@ def _behind(parts: Sequence[Part]) -> Message:
 
 
 def chat_content(message: Message, files: Files) -> str | list[dict[str, Any]]:
-    """Return the content of a message for chat completions. Raises `InvalidRequest` for what they cannot be given."""
+    """Return the content of a message for chat completions. Raises `InvalidRequest` for an unsupported file."""
     return [_chat_part(part, files) for part in message.parts] if message.parts else message.content
 
 
@@ -115,13 +115,13 @@ def _responses_part(part: Part, files: Files) -> dict[str, Any]:
 
 
 def can_be_uploaded(api: str, part: FilePart) -> bool:
-    """Return whether the API takes such a file by an id: chat completions take no pictures and no sounds by it."""
+    """Return whether the API takes such a file by id; chat completions take no images and no audio by id."""
     is_media = part.media_type.startswith(("image/", "audio/"))
     return not is_text(part.media_type) and not (api == "chat" and is_media)
 
 
 def as_text(part: FilePart, files: Files) -> str | None:
-    """Return a file of text as text, with its name; null for any other, or one at a URL."""
+    """Return the content of a text file with its name and type; None for other files and for files at a URL."""
     if part.artifact is None or not is_text(part.media_type):
         return None
     text = _bytes(part, files).decode(errors="replace")

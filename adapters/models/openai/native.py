@@ -1,4 +1,4 @@
-"""Native tools of the Responses API: their parameters, and what the server says it did. No I/O."""
+"""Native tools of the Responses API: their parameters, and the calls that the server reports. No I/O."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNKNOWN: Final = {"web_search": frozenset({"max_uses"})}
 
 
 def problem(api: Api, tool: NativeTool) -> str | None:
-    """Return why the API cannot offer the tool; null if it can."""
+    """Return why the API cannot offer the tool; None if it can."""
     if api == "chat":
         return "chat completions have none; use the Responses API"
     unknown = sorted(tool.options.keys() & _UNKNOWN.get(tool.type, frozenset()))
@@ -31,7 +31,7 @@ def problem(api: Api, tool: NativeTool) -> str | None:
 
 
 def parameter(tool: NativeTool) -> dict[str, Any]:
-    """Return the tool as the API names it."""
+    """Return the tool in the form of the API."""
     given = tool.options
     match tool.type:
         case "web_search":
@@ -52,12 +52,12 @@ def parameter(tool: NativeTool) -> dict[str, Any]:
 
 
 def included(tools: Sequence[NativeTool]) -> list[str]:
-    """Return what has to be asked for."""
+    """Return the values for the parameter `include` that the tools need."""
     return [_INCLUDE[tool.type] for tool in tools]
 
 
 def made(item: dict[str, Any]) -> ProviderCall | None:
-    """Return what the server did, from an output item; null for any other item."""
+    """Return the call that the server made, from an output item; None for any other item."""
     name = _NAMES.get(str(item.get("type")))
     if name is None:
         return None

@@ -69,7 +69,7 @@ class OpenAIProvider:
 
     @property
     def api_url(self) -> str:
-        """Return the address that it calls, by which prices are looked up."""
+        """Return the server's address, by which prices are looked up."""
         return self.endpoint.url
 
     def check(self, model: str) -> None:
@@ -80,15 +80,15 @@ class OpenAIProvider:
             raise ConfigError(f"{self.name}:{model} cannot be called: {error}") from None
 
     def refuses(self, model: str, media_type: str) -> bool:
-        """Return whether the model is known not to take such files; only of OpenAI's own models anything is known."""
+        """Return whether the model is known not to take such files. Only OpenAI's own models are known."""
         return _is_openai(self.endpoint) and content.refuses(self.api, model, media_type)
 
     def file_tokens(self, model: str, file: FilePart, data: bytes | None) -> int | None:
-        """Return what a file takes of a prompt, by OpenAI's rule for its models."""
+        """Return the tokens of a file by OpenAI's published rule; None if it is unknown."""
         return openai_tokens(model, file, data)
 
     def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
-        """Return why the server cannot offer a native tool; null if it can."""
+        """Return why the server cannot offer a native tool; None if it can."""
         return native.problem(self.api, tool)
 
     def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
@@ -180,7 +180,7 @@ class OpenAIProvider:
 
     @property
     def _inline_bytes_max(self) -> int | None:
-        """Return how many bytes of files go into one request; null for no limit that is known."""
+        """Return the limit of bytes of files in one request; None if no limit is known."""
         known = INLINE_BYTES_MAX if _is_openai(self.endpoint) else None
         return self.endpoint.options.inline_bytes_max or known
 
@@ -197,7 +197,7 @@ class OpenAIProvider:
 
 
 INLINE_BYTES_MAX = 37_000_000
-"""OpenAI takes 50 MB in a request, in which files are a third longer."""
+"""OpenAI's limit is 50 MB a request, in which base64 makes files a third longer."""
 
 
 async def _upload(client: AsyncOpenAI, file: FilePart, data: bytes) -> str:
@@ -214,7 +214,7 @@ def _is_openai(endpoint: Endpoint) -> bool:
 
 
 def _merged(one: Any, other: Any) -> Any:
-    """Return both, table by table; where they differ, the other."""
+    """Merge two values: tables recursively, key by key; otherwise `other` wins."""
     if not (isinstance(one, dict) and isinstance(other, dict)):
         return other
     return one | {name: _merged(one.get(name), value) for name, value in other.items()}
@@ -233,7 +233,7 @@ def _listen(response: Any) -> None:
 
 
 async def _drain(stream: Any) -> None:
-    """Read the rest for a moment: only a connection that was read to its end can be reused."""
+    """Read the rest for a moment: a connection can be reused only after its response is read to the end."""
     with anyio.move_on_after(_DRAIN_S):
         async for _ in stream:
             pass

@@ -1,8 +1,8 @@
-"""The reply items of the Responses API: its output items in order, as they came.
+"""The reply items of the Responses API: its output items, in their original order.
 
-Texts and calls are in the message already, so that an item holds only where they were: `{"text": 12}` is a message of
-twelve characters, the next of the answer's text, with whatever else the server said of it (`phase`), and `{"call": 0}`
-the first call. All others (reasoning with its `encrypted_content`, what the provider's own tools did) are kept whole.
+The message already contains texts and calls, so an item only records their place: `{"text": 12}` stands for the next
+twelve characters of the answer's text, with other fields of that output item (`phase`), and `{"call": 0}` for the first
+call. All other items (reasoning with its `encrypted_content`, calls of the provider's own tools) are kept whole.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class OutputItems:
         self._characters: dict[int, int] = {}
 
     def write(self, key: Any, text: str) -> None:
-        """A piece of the text of the message that the server knows by `key`."""
+        """Count a piece of text of the output item with the server's `key`."""
         place = _place(key)
         self._characters[place] = self._characters.get(place, 0) + len(text)
 
     def add(self, key: Any, item: dict[str, Any], call: int | None) -> None:
-        """A whole item; `call` is the number of the call that it is."""
+        """Add a complete output item; `call` is the number of the call, if the item is one."""
         match item.get("type"):
             case "message":
                 kept = {name: item[name] for name in _KEPT_OF_MESSAGE if item.get(name)}
@@ -45,7 +45,7 @@ class OutputItems:
                 self._items.append(_Item(_place(key), item, is_opaque=True))
 
     def wanted(self) -> list[dict[str, Any]]:
-        """Return all items in the order of the answer; none where nothing is wanted back beside text and calls."""
+        """Return all items in the answer's order; none if text and calls are all that has to be sent back."""
         if not any(item.is_opaque or item.kept.keys() & set(_KEPT_OF_MESSAGE) for item in self._items):
             return []
         return [self._as_kept(item) for item in sorted(self._items, key=lambda item: item.key)]
@@ -61,9 +61,10 @@ def _place(key: Any) -> int:
 
 
 def restored(items: Sequence[Any], text: str, calls: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield an answer as input items: its own items, with its text and its calls where they were.
+    """Yield an earlier answer as input items: its items in order, with text and calls at their places.
 
-    Reasoning is held back until what it led to: alone, the API refuses it. What no item speaks of comes last.
+    Reasoning is yielded only before the item that it led to, because the API refuses it alone. Text and calls without
+    an item come last.
     """
     left, thoughts = dict(enumerate(calls)), list[dict[str, Any]]()
     texts = sum(1 for item in items if isinstance(item, dict) and "text" in item)
@@ -88,7 +89,7 @@ def restored(items: Sequence[Any], text: str, calls: Sequence[dict[str, Any]]) -
                 yield left.pop(number)
                 thoughts = []
             case _:
-                pass  # a call that was not made
+                pass  # an item without its call
     if text:
         yield {"role": "assistant", "content": text}
     yield from left.values()

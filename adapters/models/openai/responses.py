@@ -171,7 +171,7 @@ class ResponsesReader:
 
 
 def _as_it_came(item: Any) -> dict[str, Any]:
-    """An output item as the server wrote it."""
+    """Return an output item as the server wrote it."""
     if isinstance(item, dict):
         return item
     found: dict[str, Any] = item.to_dict(mode="json", exclude_unset=True, warnings=False)

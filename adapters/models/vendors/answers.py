@@ -1,4 +1,4 @@
-"""The events of pydantic-ai's stream as deltas, and its end as ours. No I/O."""
+"""Convert the events of pydantic-ai's stream to deltas, and its end to `Finished`. No I/O."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class AnswerReader:
             case "part_delta":
                 yield from self._delta(self._first + event.index, event.delta)
             case _:
-                pass  # Events of which the others say all.
+                pass  # These events repeat what the others say.
 
     def _start(self, index: int, part: pai.ModelResponsePart) -> Iterator[Delta]:
         match part.part_kind:
@@ -95,9 +95,9 @@ class AnswerReader:
             yield ReasoningDelta(text)
 
     def goes_on(self, parts: Sequence[Any]) -> bool:
-        """Return whether the vendor paused the last of these responses, and expect the events of the next one.
+        """Return whether the vendor paused its answer after these responses, so that another response continues it.
 
-        Raises `TransientModelError` for an answer without an end.
+        Raises `TransientModelError` if it has paused too often.
         """
         if parts[-1].get().state != "suspended":
             return False
@@ -126,9 +126,9 @@ class AnswerReader:
 
 
 def with_last_usage(response: Any) -> Any:
-    """Have a response of the library count the usage that a server reports last, instead of the sum of all reports.
+    """Patch a response of the library to use the last usage that a server reports, rather than the sum of all.
 
-    Servers that report usage with every chunk report that of the whole answer each time.
+    Servers that report usage in every chunk report the total of the answer so far.
     """
     add = getattr(response, "_add_usage", None)
     if add is not None:
@@ -141,7 +141,7 @@ def with_last_usage(response: Any) -> Any:
 
 
 def with_calls_apart(response: Any) -> Any:
-    """Have xAI's response of the library keep calls with one id apart, of which it takes the second for the first."""
+    """Patch xAI's response of the library to keep calls with equal ids apart, which it would otherwise merge."""
     handle = getattr(response, "_handle_client_side_tool_call", None)
     if handle is not None:
         ids = Counter[str]()
@@ -157,7 +157,7 @@ def with_calls_apart(response: Any) -> Any:
 
 
 def joined(pieces: Sequence[pai.ModelResponse]) -> pai.ModelResponse:
-    """Return an answer that the vendor paused and continued as one response, with the usage of all."""
+    """Join the responses of an answer that the vendor paused and continued, with their total usage."""
     *before, last = pieces
     if not before:
         return last
@@ -167,7 +167,7 @@ def joined(pieces: Sequence[pai.ModelResponse]) -> pai.ModelResponse:
 
 
 def made(whole: pai.ModelResponse) -> Iterator[Delta]:
-    """Yield what the vendor's own tools did, and the files that the model made."""
+    """Yield the calls of the vendor's own tools, and the files that the model generated."""
     returns = {part.tool_call_id: part for part in whole.parts if part.part_kind == "builtin-tool-return"}
     for part in whole.parts:
         match part.part_kind:
@@ -200,7 +200,7 @@ _FAILED = ("OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED")
 
 
 def _shown(value: Any) -> Any:
-    """Return a result without what only the vendor can read."""
+    """Return a result without the fields that only the vendor can read."""
     if isinstance(value, list):
         return [_shown(each) for each in value]
     if isinstance(value, dict):
@@ -209,7 +209,7 @@ def _shown(value: Any) -> Any:
 
 
 def _failure(result: Any) -> str | None:
-    """Return the error that a result reports; null if it is one."""
+    """Return the error that a result reports; None if it reports none."""
     if not isinstance(result, dict):
         return None
     if str(result.get("type", "")).endswith("_error"):
@@ -225,10 +225,10 @@ def _written(arguments: str | dict[str, Any] | None) -> str:
 
 
 def usage_of(usage: RequestUsage, *, for_an_hour: bool = False) -> TokenUsage | None:
-    """Return the vendor's token counts; null if it reports none.
+    """Return the vendor's token counts; None if it reports none.
 
-    `for_an_hour`: the request asked to keep for an hour what the vendor puts into its cache. So it does with all of it,
-    unless it tells it apart.
+    `for_an_hour`: the request asked for a cache lifetime of an hour. Unless the vendor reports such cache writes
+    separately, all cache writes count as such.
     """
     if not usage.input_tokens:
         return None

@@ -1,4 +1,4 @@
-"""The HTTP clients of a vendor's SDK: for one event loop and server, with every byte reported to the runtime."""
+"""The HTTP clients of a vendor's SDK for one event loop and server. Every piece received is reported to the runtime."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Connection:
         return self._client(httpx)
 
     def closes(self, close: Callable[[], Awaitable[Any]]) -> None:
-        """Have `aclose` close what an SDK opened by itself."""
+        """Register something that an SDK opened by itself, for `aclose` to close."""
         self._open.push_async_callback(close)
 
     async def aclose(self) -> None:
@@ -70,7 +70,7 @@ class Connection:
 
 def _listener(library: Any) -> Callable[[Any], Awaitable[None]]:
     class Heard(library.AsyncByteStream):  # type: ignore[misc] # of a module that is known late
-        """Yield the bytes of a response without comments. Each piece, also a keep-alive, is reported to the runtime."""
+        """Yields the bytes of a response without comments, reports each piece, also keep-alives, to the runtime."""
 
         def __init__(self, stream: Any, comments: _Comments | None) -> None:
             self._stream, self._heard, self._comments = stream, HEARD.get(), comments

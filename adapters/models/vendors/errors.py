@@ -27,9 +27,9 @@ _NOT_CONFIGURED = {
 
 
 def translated(callee: Callee, error: Exception, *, begun: bool) -> ModelError | None:
-    """Return the error for an exception of the library; null for any other exception.
+    """Return the error for an exception of the library; None for any other exception.
 
-    After the answer has begun (`begun`) whatever reading it raises is a stream that makes no sense.
+    After the answer has begun (`begun`), any other exception counts as a malformed stream.
     """
     from pydantic_ai import exceptions as pai
 
@@ -55,7 +55,7 @@ def translated(callee: Callee, error: Exception, *, begun: bool) -> ModelError |
 
 
 def failed_upload(callee: Callee, file: FilePart, error: Exception) -> ModelError:
-    """Return the error for an exception of a vendor's SDK at the upload of a file."""
+    """Return the error for an exception of a vendor's SDK while it uploads a file."""
     status = getattr(error, "status_code", None) or getattr(error, "code", None)
     response = getattr(error, "response", None)
     ours = reported(
@@ -99,14 +99,14 @@ def _reported(callee: Callee, error: object) -> ModelError:
 
 
 def _metadata(error: BaseException) -> dict[str, str]:
-    """Return the trailing metadata of a gRPC call, which are what headers are to HTTP; empty for any other call."""
+    """Return the trailing metadata of a gRPC call, the equivalent of HTTP headers; empty for any other call."""
     read = getattr(_first_cause(error), "trailing_metadata", None)
     found = (read() if callable(read) else None) or ()
     return {str(name).lower(): value for name, value in found if isinstance(value, str)}
 
 
 def _body(body: object) -> object:
-    """Return the body of a response as an object or text: some SDKs keep its bytes, boto3 writes one of its own."""
+    """Return the body of a response as object or text: some SDKs keep its bytes, boto3 builds its own."""
     if isinstance(body, bytes):
         text = body.decode(errors="replace")
         try:

@@ -1,6 +1,6 @@
-"""Files by vendor: types that it is known not to take, and what a file takes of a prompt by its published rule. No I/O.
+"""What vendors document about files: types they do not take, size limits, and token counts. No I/O.
 
-Only what the vendors' documents say is here. A model or type that is not named gets the file, and the vendor decides.
+Files of a model or type that is not named here are sent, and the vendor decides.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _bedrock(model: str, media_type: str) -> bool:
 
 
 def _pictures(sees: Callable[[str], bool]) -> Callable[[str, str], bool]:
-    """Return the rule of a vendor that takes nothing but pictures, and only for models that see."""
+    """Return the rule of a vendor that takes only images, and only for vision models."""
     return lambda model, media_type: media_type not in _COMMON or not sees(model)
 
 
@@ -82,7 +82,7 @@ _READS_LARGE_PDF: Final = re.compile(r"claude-[a-z]+-([4-9]|\d\d)(\D|$)")
 
 
 def problem(vendor: str, model: str, file: FilePart, data: bytes | None) -> str | None:
-    """Return why a file alone is too large for the vendor, by its published limits; null if it is not known to be."""
+    """Return why a single file is too large for the vendor's published limits; None if it is not."""
     limit = _bytes_max(vendor, model, file.media_type)
     if limit is not None and file.bytes > limit:
         what = "picture" if file.media_type.startswith("image/") else "document"
@@ -100,7 +100,7 @@ Held = Mapping[str, bytes]
 def together_problem(
     vendor: str, model: str, messages: Sequence[Sequence[FilePart]], data: Held
 ) -> str | None:
-    """Return why the files of a request, by message, are too many for the vendor; null if they are not known to be."""
+    """Return why the files of a request, by message, exceed the vendor's published limits; None if they do not."""
     if vendor == "bedrock":
         for files in messages:
             if why := _too_many(model, files):
@@ -152,7 +152,7 @@ def _bytes_max(vendor: str, model: str, media_type: str) -> int | None:
 
 
 def tokens(vendor: str, model: str, file: FilePart, data: bytes | None) -> int | None:
-    """Return what a file takes of a prompt by the rule of who made the model; null where none is known."""
+    """Return the tokens of a file by the published rule of the model's maker; None if there is none."""
     if vendor == "anthropic" or "claude" in model:
         return anthropic_tokens(file, data)
     if vendor == "google" or "gemini" in model:

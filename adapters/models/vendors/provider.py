@@ -47,8 +47,8 @@ class _Link(msgspec.Struct, frozen=True):
 class VendorProvider:
     """Calls a vendor's models (`foldlog.runtime.ports.models.ModelProvider`).
 
-    `vendor` is the part before the colon of a model's name. `base_url` null is the vendor's own, or what its SDK's
-    environment variable says; `api_key_env` null is the variable that its SDK reads. One client is kept per event
+    `vendor` is the part of a model's name before the colon. `base_url` None is the vendor's own address, or that of its
+    SDK's environment variable; `api_key_env` None is the variable that its SDK reads. One client is kept per event
     loop, until `aclose`.
     """
 
@@ -68,7 +68,7 @@ class VendorProvider:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Return the address and the key, according to the current environment."""
+        """Return the address and the key from the current environment."""
         return Endpoint(
             base_url=self._base_url or self.vendor.address,
             api_key_env=self._api_key_env or self.vendor.key_env,
@@ -77,7 +77,7 @@ class VendorProvider:
 
     @property
     def api_url(self) -> str | None:
-        """Return the address that it calls, by which prices are looked up."""
+        """Return the vendor's address, by which prices are looked up."""
         return self.endpoint.base_url or None
 
     def check(self, model: str) -> None:
@@ -97,21 +97,21 @@ class VendorProvider:
         return files.refuses(self.name, model, media_type)
 
     def file_problem(self, model: str, file: FilePart, data: bytes | None) -> str | None:
-        """Return why a file alone is known to be too large for the model; null if it is not."""
+        """Return why a single file is known to be too large for the model; None if it is not."""
         return files.problem(self.name, model, file, data)
 
     def files_problem(
         self, model: str, messages: Sequence[Sequence[FilePart]], data: Mapping[str, bytes]
     ) -> str | None:
-        """Return why the files of a request, by message, are known to be too many for the model; null if not."""
+        """Return why the files of a request, by message, are known to be too many for the model; None if not."""
         return files.together_problem(self.name, model, messages, data)
 
     def file_tokens(self, model: str, file: FilePart, data: bytes | None) -> int | None:
-        """Return what a file takes of a prompt, by the published rule for the model."""
+        """Return the tokens of a file by the published rule for the model; None if there is none."""
         return files.tokens(self.name, model, file, data)
 
     def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
-        """Return why the vendor cannot offer a native tool to the model; null if it can."""
+        """Return why the vendor cannot offer a native tool to the model; None if it can."""
         return self.vendor.native_tool_problem(model, tool, tools=tools)
 
     def unknown_settings(self, model: str, settings: ModelSettings) -> dict[str, str]:
@@ -148,7 +148,7 @@ class VendorProvider:
     async def _receive(
         self, request: ModelRequest, callee: Callee, reader: AnswerReader, parts: list[Any]
     ) -> AsyncGenerator[Delta, None]:
-        """Yield the pieces of the answer. `parts` gets its responses, of which the vendor paused all but the last."""
+        """Yield the pieces of the answer; append its responses to `parts`. The vendor paused all but the last one."""
         heard = HEARD.get()
         model = (await self._link()).model(request.model)
         history, settings, parameters = self._request(
@@ -188,7 +188,7 @@ class VendorProvider:
         return history, settings, parameters
 
     async def _files(self, request: ModelRequest, model: Any, callee: Callee) -> Files:
-        """Return the files of the request, those uploaded that are too many for it."""
+        """Return the files of the request, after uploading those that exceed its limit."""
 
         async def upload(file: FilePart, data: bytes) -> str:
             try:

@@ -1,9 +1,9 @@
 """The reply items of a vendor: the parts of an answer in order, as pydantic-ai writes them.
 
-Texts and calls are in the message already, so an item holds only where they were: `{"text": 12}` is the next twelve
-characters of the answer's text, `{"call": 0}` its first call, each with what the vendor signed it with
-(`provider_details`), and `{"file": 0}` the first file that the model made. All other parts (thinking with its
-signature, redacted thinking, what the vendor's own tools did) are kept whole.
+The message already contains texts and calls, so an item only records their place: `{"text": 12}` stands for the next
+twelve characters of the answer's text and `{"call": 0}` for its first call, each with the vendor's signature
+(`provider_details`); `{"file": 0}` stands for the first file that the model generated. All other parts (thinking with
+its signature, redacted thinking, calls of the vendor's own tools) are kept whole.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _dumped(part: Any) -> dict[str, Any]:
 
 
 def _length(text: str) -> int:
-    """Return the number of characters after surrogate pairs are joined, as in the message."""
+    """Return the number of characters, counting a surrogate pair as one, as in the message."""
     return len(text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def history(request: ModelRequest, system: str, files: Files, vendor: Vendor) -> list[pai.ModelMessage]:
-    """Return the conversation; all messages between two answers of the model are one request.
+    """Return the conversation; all messages between two answers of the model form one request.
 
-    `system` is the vendor's name in pydantic-ai, and `files` has the bytes of each artifact, or its id there. Raises
-    `InvalidRequest` for a file with a URL that the vendor does not fetch by itself.
+    `system` is the vendor's name in pydantic-ai, and `files` has the bytes of each artifact, or its id at the vendor.
+    Raises `InvalidRequest` for a file at a URL that the vendor does not fetch by itself.
     """
     own = vendor.makes_files
     shown = (
@@ -131,7 +131,7 @@ SETTINGS = {
 
 
 def settings(request: ModelRequest, options: HttpOptions, vendor: Vendor) -> dict[str, Any]:
-    """Return the settings of the request, with those of the provider's configuration."""
+    """Return the settings of the request, merged with those of the provider's configuration."""
     chosen: dict[str, Any] = {"framing_announcement": "never"}
     if vendor.max_retries:
         chosen["max_retries"] = 0  # ours are events
@@ -153,7 +153,7 @@ def settings(request: ModelRequest, options: HttpOptions, vendor: Vendor) -> dic
 
 
 def retention(request: ModelRequest) -> str:
-    """Return how long a vendor keeps the marked prefix."""
+    """Return how long the vendor is to cache the marked prefix."""
     return "1h" if request.settings.cache == "1h" else "5m"
 
 
@@ -195,6 +195,6 @@ def _native_tool(tool: NativeTool) -> AbstractNativeTool:
 
 
 def _knows_schemas(profile: Mapping[str, Any], *, tools: bool) -> bool:
-    """Return whether the model takes the schema itself; otherwise it is described in the prompt."""
+    """Return whether the model supports an output schema; otherwise the schema is described in the prompt."""
     combines = not tools or profile.get("google_supports_tool_combination", True)
     return bool(profile.get("supports_json_schema_output")) and bool(combines)

@@ -30,15 +30,15 @@ ModelOf = Callable[[str], Any]
 class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     """One vendor of pydantic-ai.
 
-    `sdk` is the module of its SDK. `keys` names the environment variables that may hold the key, the first that is set
-    counts; empty where the SDK finds credentials by itself. `needs` names other variables that have to be set.
+    `sdk` is the module of its SDK. `keys` names the environment variables that may hold the key, of which the first
+    that is set counts; empty if the SDK finds credentials by itself. `needs` names other variables that must be set.
     `url_env` overrides `url`; a vendor without `url` has no HTTP address of its own. `url_types` are the media types
-    that the vendor fetches by itself if it gets a URL. `unknown` names the settings that it has no word for, and
-    `marks` says that its cache wants marks. `native` are the native tools that it has, each with its options.
-    `makes_files`: it takes back the files that its models made. `files_in_results`: the library sends the files of
-    tools with their results, or behind them. `inline_bytes_max` is how many bytes of files it takes in a request, and
-    `upload` puts a file into its file API, over one of the library's models. `max_retries`: the library takes the
-    number of the SDK's retries with each request.
+    that the vendor fetches by itself from a URL. `unknown` names the settings that it does not support, and `marks`
+    says that its cache needs marks. `native` are its native tools, each with its options. `makes_files`: it accepts
+    files that its models generated. `files_in_results`: the library sends the files of tools with their results, or
+    after them. `inline_bytes_max` limits the bytes of files in a request, and `upload` stores a file through its file
+    API, with one of the library's models. `max_retries`: the library takes the number of the SDK's retries with each
+    request.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key_env(self) -> str | None:
-        """Return the variable of the key: the first one set, else the first; null for a vendor without keys."""
+        """Return the variable of the key: the first one that is set, else the first; None for a vendor without keys."""
         is_set = (name for name in self.keys if os.environ.get(name, "").strip())
         first = next(iter(self.keys), None)
         return next(is_set, None if self.key_optional else first)
@@ -101,7 +101,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
-        """Return why the vendor cannot offer a native tool to the model; null if it can."""
+        """Return why the vendor cannot offer a native tool to the model; None if it can."""
         options = self.native.get(tool.type)
         if options is None:
             return (
@@ -122,7 +122,7 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
         return await self.upload(model, file, data)
 
     def thinking_tokens(self, tokens: int) -> dict[str, Any]:
-        """Return the vendor's own setting for a number of tokens to think with."""
+        """Return the vendor's own setting for a thinking budget in tokens."""
         return _THINKING_TOKENS[self.name](tokens)
 
     def load(self) -> None:
@@ -257,7 +257,7 @@ def _xai(connection: Connection) -> ModelOf:
 
 
 def _bedrock(connection: Connection) -> ModelOf:
-    """Call over botocore, which finds keys, regions and profiles by itself."""
+    """Return the model class for botocore, which finds keys, regions and profiles by itself."""
     options = connection.endpoint.options
     config = _load("botocore.config:Config")(
         retries={"total_max_attempts": 1, "mode": "standard"},
