@@ -18,6 +18,7 @@ PICTURES = {
     "run": "runs/{paused}",
     "steps": "runs/{done}?tab=steps",
     "event": "runs/{refunded}?rev=14",
+    "jobs": "jobs",
     "approvals": "approvals",
     "prompt": "runs/{refunded}?rev=6&panel=prompt",
     "queue": "queue",

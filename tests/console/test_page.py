@@ -350,12 +350,33 @@ def test_arguments_are_edited_with_a_check_and_the_change_is_shown(open_page: Op
     approval = site.do(site.until_asked(run))
     page = open_page(f"approvals/{approval}")
     page.get_by_role("button", name="Edit and approve").click()
+    expect(page.get_by_role("article", name="The chosen approval")).to_contain_text("Effectunsafe")
+    send = page.get_by_role("button", name=re.compile("Approve with these arguments"))
+    page.get_by_label("order_id").fill("17")
+    page.get_by_label("amount_eur").fill("12.5")
+    expect(page.locator(".faults")).to_have_text("amount_eur must be integer, not number")
+    expect(send).to_be_disabled()
     page.get_by_label("amount_eur").fill("12")
     expect(page.locator(".patch")).to_contain_text("40")
-    page.get_by_role("button", name=re.compile("Approve with these arguments")).click()
+    send.click()
     site.do(run.result())
     resolved = next(e for e in site.do(events_of(run)) if e.type == "approval_resolved")
     assert resolved.arguments == {"order_id": "17", "amount_eur": 12}
+
+
+def test_after_an_answer_the_next_approval_has_the_focus(open_page: Open, site: Site) -> None:
+    agent = site.runtime.registry.agents["refunds"]
+    runs = [site.do(site.runtime.start(agent, f"Order 5{n}")) for n in range(2)]
+    asked = [site.do(site.until_asked(run)) for run in runs]
+    page = open_page(f"approvals/{asked[0]}")
+    expect(page.get_by_role("button", name="Approve a")).to_be_visible()
+    page.keyboard.press("a")
+    page.get_by_label("Note").fill("seen")
+    page.keyboard.press("Control+Enter")
+    expect(page).not_to_have_url(re.compile(asked[0]))
+    expect(page.get_by_role("article", name="The chosen approval")).to_be_focused()
+    site.do(runs[0].result())
+    site.do(runs[1].cancel("over", by="ada"))
 
 
 def test_the_times_of_all_views_change_by_one_switch(open_page: Open, site: Site) -> None:
@@ -641,6 +662,25 @@ def test_a_rollback_shows_its_plan_before_it_starts_and_then_leads_to_itself(
     page.goto(f"{site.address}runs/{run.run_id}")
     page.get_by_role("button", name="Roll back").click()
     expect(page.get_by_role("dialog")).to_contain_text("It is rolled back")
+
+
+def test_a_run_and_its_retries_are_one_job_with_its_attempts(open_page: Open, site: Site) -> None:
+    agent = site.runtime.registry.agents["broken"]
+    first = site.do(site.runtime.start(agent, "Write it"))
+    with contextlib.suppress(Exception):
+        site.do(first.result())
+    page = open_page("jobs?status=error")
+    job = page.get_by_role("row").filter(has_text=first.run_id)
+    expect(job).to_contain_text("broken")
+    expect(job.get_by_role("link", name="1, error")).to_be_visible()
+    page.goto(f"{site.address}runs/{first.run_id}")
+    page.get_by_role("button", name="Retry").click()
+    expect(page).not_to_have_url(re.compile(first.run_id))
+    expect(page.get_by_role("banner").or_(page.locator(".run-head")).last).to_contain_text("Attempt at")
+    page.goto(f"{site.address}jobs")
+    expect(job.get_by_role("link", name=re.compile("^2, "))).to_be_visible()
+    job.get_by_role("link", name=first.run_id).click()
+    expect(page.get_by_role("grid", name="Runs").get_by_role("row")).to_have_count(3)
 
 
 @tool(effect="pure", timeout_s=0.05, on_timeout="partial")

@@ -26,6 +26,8 @@ SCREENS = (
     "runs/{refunded}?rev=6&panel=prompt",
     "runs/{paused}?tab=events&rev=7",
     "runs/00-nothing",
+    "jobs",
+    "jobs?status=cancelled",
     "approvals",
     "approvals?decided=1",
     "queue",

@@ -13,6 +13,7 @@ import { me, pendingApprovals, signedOut, signOut, violations, followShell } fro
 const VIEWS = /** @type {[RegExp, () => Promise<any>][]} */ ([
   [/^\/runs$/, () => import("./views/runs.js")],
   [/^\/runs\/(?<run>[^/]+)$/, () => import("./views/run.js")],
+  [/^\/jobs$/, () => import("./views/jobs.js")],
   [/^\/approvals(?:\/(?<approval>[^/]+))?$/, () => import("./views/approvals.js")],
   [/^\/queue$/, () => import("./views/queue.js")],
   [/^\/workers$/, () => import("./views/workers.js")],
@@ -28,6 +29,7 @@ const VIEWS = /** @type {[RegExp, () => Promise<any>][]} */ ([
 
 export const SCREENS = /** @type {[string, string, any][]} */ ([
   ["/runs", "Runs", "runs"],
+  ["/jobs", "Jobs", "jobs"],
   ["/approvals", "Approvals", "approvals"],
   ["/queue", "Queue", "queue"],
   ["/workers", "Workers", "workers"],

@@ -10,6 +10,7 @@ export const html = htm.bind(h);
 
 const ICONS = {
   runs: "M3 4h10M3 8h10M3 12h6",
+  jobs: "M2.5 5.5h11v7.5h-11zM6 5.5V3h4v2.5M2.5 9h11",
   approvals: "M3 8.5 6.5 12 13 4.5",
   queue: "M3 4h10v3H3zM3 9h10v3H3z",
   workers: "M4 4h8v5H4zM2.5 12h11M8 9v3",

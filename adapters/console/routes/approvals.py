@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from ....eventlog.errors import ApprovalError
+from ....eventlog.events import ToolEffect
 from ....projections.approvals import ApprovalRow
 from ...http.answers import Refused
 from ..paging import Rows, parse_place, place_of
@@ -37,6 +38,13 @@ class ApprovalsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             and self.agent in {None, row.agent_path.rpartition("/")[2]}
             and self.tool in {None, row.tool_name}
         )
+
+
+class ApprovalDetail(ApprovalRow, frozen=True, kw_only=True):
+    """One approval, with what the run knows of the tool: its effect, and the JSON Schema of its arguments."""
+
+    effect: ToolEffect | None = None
+    schema: dict[str, Any] | None = None
 
 
 class Decide(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,9 +114,15 @@ def _is_until(row: ApprovalRow, place: tuple[float, str], *, newest_first: bool)
     return row.requested_at > at if newest_first else row.requested_at < at
 
 
-async def show_approval(call: Call[Nothing, Nothing]) -> ApprovalRow:
-    """Show one approval."""
-    return await approval_of(call)
+async def show_approval(call: Call[Nothing, Nothing]) -> ApprovalDetail:
+    """Show one approval, with the effect of its tool and the schema of the arguments."""
+    row = await approval_of(call)
+    spec = (await call.runtime.get_run(row.run_id).state()).tools.get(row.tool_name)
+    return ApprovalDetail(
+        **msgspec.structs.asdict(row),
+        effect=None if spec is None else spec.effect,
+        schema=None if spec is None else spec.parameters,
+    )
 
 
 async def decide(call: Call[Nothing, Decide]) -> Decided:
@@ -174,7 +188,11 @@ ROUTES = (
         answer=Rows[ApprovalRow],
     ),
     Route(
-        method="GET", path="/approvals/{approval}", role="viewer", endpoint=show_approval, answer=ApprovalRow
+        method="GET",
+        path="/approvals/{approval}",
+        role="viewer",
+        endpoint=show_approval,
+        answer=ApprovalDetail,
     ),
     Route(
         method="POST",

@@ -14,6 +14,9 @@ import { SchemaForm } from "../schema-form.js";
 const SOON_S = 15 * 60;
 const KINDS = /** @type {Record<string, string>} */ ({ tool: "a tool call", policy: "a call that a policy holds", elicitation: "a question", budget: "a budget that is used up", takeover: "a takeover", unverifiable: "a call whose outcome nobody knows" });
 
+/** True once an approval was answered here, until what is shown next has the focus. */
+let answered = false;
+
 /** @param {{approval?: string}} props */
 export default function Approvals({ approval }) {
   const decided = place.value.query.get("decided") === "1";
@@ -44,6 +47,7 @@ export default function Approvals({ approval }) {
   }, [approval, list.data]);
   useKeys({ j: () => choose(n + 1), k: () => choose(Math.max(0, n - 1)), x: approval && ordered[n] && batched(ordered[n]) ? () => toggle(approval) : undefined, Escape: narrow.value && approval ? () => go("/approvals") : undefined });
   const next = () => {
+    answered = true;
     const following = ordered[n + 1] ?? ordered[n - 1];
     list.reload();
     last.reload();
@@ -116,15 +120,21 @@ function Nothing({ last, decided }) {
 function One({ id, next }) {
   const loaded = useLoaded(id, (signal) => get(`/approvals${at(id)}`, signal));
   useEffect(() => follow("approvals", null, ({ event }) => (event === "list" || event === "resync") && loaded.reload()), [id]);
+  const article = useRef(/** @type {HTMLElement|null} */ (null));
+  useEffect(() => {
+    if (!answered || !article.current) return;
+    answered = false;
+    article.current.focus();
+  }, [loaded.data]);
   if (loaded.error) return html`<div class="inbox-one"><${Failed} problem=${loaded.error} title=${loaded.error.status === 404 ? "There is no such approval" : undefined} retry=${loaded.reload} /></div>`;
   if (!loaded.data) return html`<div class="inbox-one"><${Skeleton} /></div>`;
   const row = loaded.data;
-  return html`<article class="inbox-one" tabindex="0" aria-label="The chosen approval"><header><h2 class="mono">${visible(row.tool_name || row.kind)}</h2><p>${KINDS[row.kind] ? `Waits for people: ${KINDS[row.kind]}.` : visible(row.kind)} ${row.reason ? visible(row.reason) : ""}</p></header>
+  return html`<article ref=${article} class="inbox-one" tabindex="0" aria-label="The chosen approval"><header><h2 class="mono">${visible(row.tool_name || row.kind)}</h2><p>${KINDS[row.kind] ? `Waits for people: ${KINDS[row.kind]}.` : visible(row.kind)} ${row.reason ? visible(row.reason) : ""}</p></header>
     <${Facts} of=${[
       ["Run", html`<${Id} id=${row.run_id} href=${`/runs${at(row.run_id)}`} />`],
       ["Agent", visible(row.agent_path)],
       ["Step", row.step],
-      ["Effect", row.effect ?? null],
+      ["Effect", row.effect ? html`<span class=${row.effect === "unsafe" ? "bad" : ""}>${row.effect}</span>` : null],
       ["Asked", html`<${Time} at=${row.requested_at} />`],
       ["Expires", row.expires_at && !row.decision ? html`<span class=${row.expires_at - now.value < SOON_S ? "warn" : ""}>in ${span(row.expires_at - now.value)}</span>` : null],
       ["Resume tokens", row.tokens || null],
@@ -139,8 +149,13 @@ function One({ id, next }) {
 /** What the model wrote before it asked. @param {{row: any}} props */
 function Before({ row }) {
   const loaded = useLoaded(row.step === null ? null : `${row.run_id} before ${row.approval_id}`, async (signal) => {
-    const { rows } = await get(`/runs${at(row.run_id)}/events?limit=1000`, signal);
-    return rows.filter((/** @type {any} */ event) => event.step === row.step && event.type === "text").map((/** @type {any} */ event) => event.text).join("");
+    let said = "";
+    for (let after = 0; after !== null; ) {
+      const { rows, next } = await get(`/runs${at(row.run_id)}/events${query({ after, limit: 1000 })}`, signal);
+      for (const event of rows) if (event.step === row.step && event.type === "text") said += event.text;
+      after = rows.some((/** @type {any} */ event) => event.approval_id === row.approval_id) ? null : next;
+    }
+    return said;
   });
   return loaded.data ? html`<h3>What it said before</h3><${Long} value=${loaded.data} class="said" label="Text of the model" />` : null;
 }

@@ -109,6 +109,7 @@ function Head({ feed, detail, todo }) {
       ["Session", row.session ? html`<a href=${url(`/sessions${at(row.session)}`)}>${visible(row.session)}</a>` : null],
       ["User", row.user ? visible(row.user) : null],
       ["Started by", row.trigger ? visible([row.trigger.kind, row.trigger.name].filter(Boolean).join(" ")) : null],
+      ["Attempt at", row.job_id && row.job_id !== row.run_id ? html`<${Id} id=${row.job_id} href=${`/runs?f=${encodeURIComponent(`job:${row.job_id}`)}`} most=${15} copy=${false} />` : null],
       ["Parent", row.parent ? html`<${Id} id=${row.parent} href=${`/runs${at(row.parent)}`} />` : null],
       ["Fork of", row.forked_from ? html`<${Id} id=${row.forked_from} href=${`/runs${at(row.forked_from)}?rev=${row.forked_at}`} /> at ${row.forked_at} · <a href=${url(`/compare?a=${encodeURIComponent(row.forked_from)}&b=${encodeURIComponent(row.run_id)}`)}>compare</a>` : null],
       ["Forks", detail.forks?.length ? html`${detail.forks.slice(0, 5).map((/** @type {string} */ id) => html`<${Id} key=${id} id=${id} href=${`/runs${at(id)}`} most=${15} copy=${false} /> `)}${detail.forks.length > 5 ? html`<a href=${url(`/runs?f=fork:${encodeURIComponent(row.run_id)}`)}>all ${count(detail.forks.length)}</a>` : null}` : null],
