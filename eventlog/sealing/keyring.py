@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncIterator, Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -58,6 +59,13 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
     def id_of(self, number: int) -> str:
         """Return the id of a key, as sealed values have it."""
         return f"{self.name}.{number}"
+
+
+class Added(NamedTuple):
+    """The records that an import has stored, and the owners whose key is here although the file says it was erased."""
+
+    stored: int
+    outlived: tuple[str, ...] = ()
 
 
 _RECORDS = msgspec.json.Decoder(KeyRecord)
@@ -201,16 +209,21 @@ class Keyring:
             return True
         raise LogUnavailable(f"the key of {owner} changes all the time; try again")
 
-    async def add(self, records: Iterable[KeyRecord]) -> int:
-        """Store the records of owners that have none here, and return their number. Raises `LogUnavailable`."""
-        added = 0
+    async def add(self, records: Iterable[KeyRecord]) -> Added:
+        """Store the records of owners that have none here. Raises `LogUnavailable`.
+
+        A key that is here is not erased because of a file: keys of another log have the same numbers.
+        """
+        added, outlived = 0, list[str]()
         for record in records:
-            position, _found = await self._read(record.owner)
+            position, found = await self._read(record.owner)
             if not position:
                 with contextlib.suppress(Conflict):  # another process made one
                     await self._store(record, 0)
                     added += 1
-        return added
+            elif found.key is not None and any(each.number == found.key.number for each in record.erased):
+                outlived.append(record.owner)
+        return Added(added, tuple(outlived))
 
     async def check(self, record: KeyRecord) -> None:
         """Raise `KeyMissing` if the key of a record cannot be unwrapped here."""

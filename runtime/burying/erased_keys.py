@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ...eventlog.errors import ConfigError, RunOpen
 from ...eventlog.sealing.log import SealedLog
 from ...projections.projector import RunIndex
-from ...projections.run_list import RunRow
+from ...projections.run_list import SEALED, RunRow
+
+
+class ErasedOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """The receipt of an erased key: its id, whose it was, when (Unix seconds), by whom and why it was erased.
+
+    `runs` are the roots that nobody can read any more. A copy of the wrapped key that was made before still opens
+    copies of them, for who has the wrapping key `wrapped_by`.
+    """
+
+    namespace: str
+    owner: str
+    key: str
+    wrapped_by: str
+    at: float
+    by: str = ""
+    reason: str = ""
+    runs: tuple[str, ...] = ()
 
 
 def owner_named(user: str | None, session: str | None, run: str | None) -> str:
@@ -17,16 +36,33 @@ def owner_named(user: str | None, session: str | None, run: str | None) -> str:
     return given[0]
 
 
-async def erase_key(log: SealedLog, index: RunIndex, owner: str, by: str = "", reason: str = "") -> bool:
-    """Erase the key of an owner for good, and return whether there was one.
+async def erase_key(
+    log: SealedLog, index: RunIndex, owner: str, by: str = "", reason: str = ""
+) -> ErasedOwner | None:
+    """Erase the key of an owner for good, and return the receipt; null if there was no key.
 
     Raises `RunOpen` for a run that still needs it: a run without its words cannot go on, so it is cancelled before.
     A run that is submitted at the same time is cancelled by the worker that finds it.
     """
-    for row in await _rows(index, owner):
+    rows = await _rows(index, owner)
+    for row in rows:
         if not row.over:
             raise RunOpen(row.run_id)
-    return await log.ring.erase(owner, by, reason)
+    before = (await log.ring.record(owner)).key
+    if not await log.ring.erase(owner, by, reason) or before is None:
+        return None
+    record = await log.ring.record(owner)
+    gone = record.erased[-1]
+    return ErasedOwner(
+        namespace=log.namespace,
+        owner=owner,
+        key=record.id_of(gone.number),
+        wrapped_by=before.by,
+        at=gone.at,
+        by=gone.by,
+        reason=gone.reason,
+        runs=tuple(row.run_id for row in rows if row.input == SEALED),
+    )
 
 
 async def _rows(index: RunIndex, owner: str) -> list[RunRow]:

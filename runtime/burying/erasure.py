@@ -13,6 +13,8 @@ from ...eventlog.clock import Clock
 from ...eventlog.errors import ConfigError, LogCorrupted, RunGone, RunOpen
 from ...eventlog.names import run_subject
 from ...eventlog.ports import Log, Subject
+from ...eventlog.sealing.keyring import owner_in_list
+from ...eventlog.sealing.log import SealedLog
 from ...projections.projector import RunIndex
 from ...projections.run_list import RunRow
 from ..journal.lanes import drop_purged_head
@@ -33,6 +35,9 @@ PURGES_PER_S = 20
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that were erased, those refused because they are open, and the copies that are left, or were erased, too.
 
+    `keys` are the owners of sealed runs whose keys are still there: whoever has those can read backups and exports from
+    before.
+
     `asked` is the selection as it was given. `at` is in Unix seconds. With `dry_run` nothing was done: `erased` lists
     what would be, without digests.
     """
@@ -46,6 +51,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     erased: tuple[Erased, ...] = ()
     open: tuple[str, ...] = ()
     copies: tuple[Copy, ...] = ()
+    keys: tuple[str, ...] = ()
 
     @property
     def left(self) -> tuple[Copy, ...]:
@@ -152,7 +158,8 @@ class Eraser:
             msgspec.structs.replace(copy, erased=await self._copy_erased(copy, gone, dry_run))
             for copy in copies
         ]
-        return self._receipt(selection, erased, is_open, told, dry_run=dry_run)
+        keys = await self._keys_of(going)
+        return self._receipt(selection, erased, is_open, told, keys, dry_run=dry_run)
 
     def _receipt(
         self,
@@ -160,6 +167,7 @@ class Eraser:
         erased: Sequence[Erased],
         is_open: Sequence[str] = (),
         copies: Sequence[Copy] = (),
+        keys: Sequence[str] = (),
         *,
         dry_run: bool,
     ) -> Receipt:
@@ -173,7 +181,16 @@ class Eraser:
             erased=tuple(erased),
             open=tuple(is_open),
             copies=tuple(copies),
+            keys=tuple(keys),
         )
+
+    async def _keys_of(self, rows: Sequence[RunRow]) -> list[str]:
+        """Return the owners of the keys of these families that are not erased; a fork has that of its origin."""
+        if not isinstance(self._log, SealedLog):
+            return []
+        owners = [owner_in_list(row.user, row.session, row.run_id) for row in rows if row.forked_from is None]
+        records = [await self._log.ring.record(owner) for owner in dict.fromkeys(owners)]
+        return [record.owner for record in records if record.key is not None]
 
     async def _erase_damaged(self, runs: Sequence[str], *, dry_run: bool) -> list[Erased]:
         """Erase those of these runs whose logs are damaged, if that is why there is no list; else nothing.

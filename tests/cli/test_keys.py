@@ -30,7 +30,13 @@ def test_a_key_is_listed_erased_once_and_its_owner_gets_another_one(project: Pro
     run = told(project)
     (first,) = project.run("keys", "list", "--json").document
     assert (first["owner"], first["erased"]) == ("user:ada", [])
-    assert erased(project, "--user", "ada", "--yes").code == 0
+    deleted = project.run("runs", "delete", told(project), "--json").document
+    assert deleted["keys"] == ["user:ada"]
+    done = erased(project, "--user", "ada", "--yes", "--receipt", "ada.json")
+    assert (done.code, "files of `foldlog keys export` from before still have it" in done.err) == (0, True)
+    receipt = json.loads((project.place / "ada.json").read_text())
+    assert (receipt["owner"], receipt["key"], receipt["runs"]) == ("user:ada", first["key"], [run])
+    assert (receipt["by"], receipt["reason"]) == ("ann", "request 7")
     shown = project.run("runs", "show", run)
     assert (shown.code, "was made unreadable on" in shown.error) == (1, True)
     assert "by ann (request 7)" in shown.error
@@ -78,6 +84,11 @@ def test_an_export_brings_back_what_is_missing_and_nothing_that_was_erased(proje
     assert (imported.code, "0 of 2 keys" in imported.err) == (0, True)
     assert project.run("runs", "show", gone).code == 1
     assert project.run("runs", "show", kept).code == 0
+    assert project.run("keys", "export", "newer.jsonl").code == 0
+    other = {"FOLDLOG_NAMESPACE": f"{project.environ['FOLDLOG_NAMESPACE']}-other"}
+    assert project.run("keys", "import", file.name, **other).code == 0
+    outlived = project.run("keys", "import", "newer.jsonl", **other)
+    assert (outlived.code, "the key of user:ada was erased, but it is here" in outlived.err) == (1, True)
     for text in ("no keys\n", '{"owner": 1}\n', "\udcff"):
         (project.place / "rubbish.jsonl").write_bytes(text.encode(errors="surrogateescape"))
         rubbish = project.run("keys", "import", "rubbish.jsonl")

@@ -15,7 +15,7 @@ from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.eventlog.jetstream.layout import Layout
 from foldlog.eventlog.jetstream.wire import Wire
 from foldlog.eventlog.sealing import HeldKeys, SealedLog
-from foldlog.eventlog.sealing.keyring import name_of
+from foldlog.eventlog.sealing.keyring import Added, name_of
 from foldlog.replay import check_log
 from foldlog.runtime import Agent, Registry, Runtime, tool
 
@@ -45,7 +45,7 @@ async def tell() -> str:
     return f"{WORDS} " * 40_000
 
 
-async def test_an_erased_key_is_in_no_file_of_the_server_and_no_word_is_in_a_backup(
+async def test_an_erased_key_is_in_no_file_of_the_server_and_a_backup_of_before_is_unreadable(
     server: EphemeralServer, tmp_path: Path, script: Script
 ) -> None:
     wrapper = HeldKeys((b"k" * 32,), "env:SEAL")
@@ -63,6 +63,7 @@ async def test_an_erased_key_is_in_no_file_of_the_server_and_no_word_is_in_a_bac
         await wire.close()
         async with restoring(server.url, *backup, "again") as work:
             await work.finish()
+        kept = [record async for record in log.ring.records()]
         assert await log.ring.rotate() == 0
         assert await log.ring.erase("user:ada", "ann", "asked")
         assert not await until_gone(tmp_path, wrapped)
@@ -70,9 +71,27 @@ async def test_an_erased_key_is_in_no_file_of_the_server_and_no_word_is_in_a_bac
         with pytest.raises(KeyErased):
             await runtime.get_run(run_id).state()
         assert (await check_log(log)).missing == ()
+        told = [record async for record in log.ring.records()]
+        async with restoring(server.url, *backup, "later") as work:
+            await work.finish()
+        assert not files_with(tmp_path / "server", WORDS)
+    async with Runtime.open(server.url, namespace="later", seal=wrapper) as runtime:
+        assert isinstance(runtime.log, SealedLog)
+        with pytest.raises(KeyMissing, match="its keys were not restored"):
+            await runtime.get_run(run_id).state()
+        assert (await runtime.log.ring.add(told), await runtime.log.ring.add(kept)) == (Added(1), Added(0))
+        with pytest.raises(KeyErased, match="ann"):
+            await runtime.get_run(run_id).state()
     async with JetStreamLog.open(server.url, namespace="again") as copy:
         assert not await copy.keys.in_use()
         assert (await check_log(copy)).runs == 1
         async with Runtime.open(log=copy, seal=wrapper) as runtime:
             with pytest.raises(KeyMissing, match="its keys were not restored"):
+                await runtime.get_run(run_id).state()
+            # What the documents name as left: keys that were exported before, and the wrapping key of then.
+            assert isinstance(runtime.log, SealedLog)
+            assert await runtime.log.ring.add(kept) == Added(1)
+            assert (await runtime.get_run(run_id).state()).output == WORDS
+        async with Runtime.open(log=copy, seal=HeldKeys((b"n" * 32,), "env:SEAL")) as runtime:
+            with pytest.raises(KeyMissing, match="is wrapped by the key"):
                 await runtime.get_run(run_id).state()

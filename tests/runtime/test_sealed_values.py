@@ -27,7 +27,7 @@ from foldlog.eventlog.events import Submitted, Text, ToolCall, Usage
 from foldlog.eventlog.offload import references
 from foldlog.eventlog.sealing import HeldKeys, KeyRecord, SealedLog, generated, sealed_log, wrapper_at
 from foldlog.eventlog.sealing.cipher import Cipher, is_sealed
-from foldlog.eventlog.sealing.keyring import owner_of
+from foldlog.eventlog.sealing.keyring import Added, owner_of
 from foldlog.replay import check_log, check_trace, export, import_archive, load_trace, read_archive, replay
 from foldlog.runtime import Agent, File, Registry, RunHandle, Runtime, Schedule, tool
 from foldlog.runtime.burying.erased_keys import erase_key
@@ -144,8 +144,11 @@ async def test_an_erased_key_makes_runs_unreadable_and_leaves_their_outside(
     fork = await sealed.fork(run, at=(await run.state()).head.rev - 3, tools="run")
     await fork.result()
     sealed._started.pop(run.run_id), sealed._started.pop(fork.run_id)
-    assert await erase_key(sealed.log, await runtime.index(), "user:ada", "eve", "asked") is True
-    assert await erase_key(sealed.log, await runtime.index(), "user:ada") is False
+    receipt = await erase_key(sealed.log, await runtime.index(), "user:ada", "eve", "asked")
+    assert receipt is not None
+    assert (receipt.owner, receipt.by, receipt.wrapped_by) == ("user:ada", "eve", wrapper().name)
+    assert run.run_id in receipt.runs
+    assert await erase_key(sealed.log, await runtime.index(), "user:ada") is None
     for gone in (run, fork):
         with pytest.raises(KeyErased, match=r"made unreadable on .* by eve"):
             await gone.result()
@@ -171,7 +174,7 @@ async def test_a_session_goes_on_without_the_turns_that_nobody_can_read(
         await ended(inside, agent, session="s"),
         await ended(inside, agent, user="bob", session="s"),
     )
-    assert await erase_key(inside.log, await runtime.index(), "session:s") is True
+    assert await erase_key(inside.log, await runtime.index(), "session:s") is not None
     third = await ended(inside, agent, user="bob", session="s")
     history = await runtime.history("s")
     assert [turn.run for turn in history.turns] == [second.run_id, third.run_id]
@@ -317,12 +320,16 @@ async def test_an_export_is_sealed_and_reads_where_its_keys_are(inside: Place, s
     there = SealedLog(elsewhere, wrapper())
     with pytest.raises(KeyMissing, match="which namespace 'default' does not have"):
         await load_trace(there, run.run_id)
-    assert await there.ring.add([record async for record in inside.log.ring.records()]) == 1
+    exported = [record async for record in inside.log.ring.records()]
+    assert await there.ring.add(exported) == Added(1)
     trace = await load_trace(there, run.run_id)
     assert check_trace(trace, ended=True) == []
     assert replay(trace).divergence is None
     assert await there.ring.erase("user:ada")
-    assert await there.ring.add([record async for record in inside.log.ring.records()]) == 0
+    assert await there.ring.add(exported) == Added(0)
+    assert await inside.log.ring.add([record async for record in there.ring.records()]) == Added(
+        0, ("user:ada",)
+    )
     with pytest.raises(KeyErased):
         await load_trace(there, run.run_id)
 

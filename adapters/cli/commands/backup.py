@@ -289,6 +289,7 @@ async def _restored(settings: Settings, backup: _Backup, named: str | None, *, j
     from ....runtime.restored import hold_everything
     from ..output.records import show_logs
     from ..output.terminal import Screen
+    from ..output.times import moment
 
     show_logs()
     screen = Screen(settings)
@@ -309,6 +310,7 @@ async def _restored(settings: Settings, backup: _Backup, named: str | None, *, j
         )
         return OK
     screen.tell(f"restored {directory.name} as namespace {namespace}")
+    screen.say(f"runs that were erased after {moment(manifest.began_at)} are back: repeat those erasures")
     if held.runs:
         screen.say(
             f"{len(held.runs)} open runs are paused: what they did after the backup is unknown. Look at each, then "

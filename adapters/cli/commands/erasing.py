@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -173,3 +174,10 @@ def _tell(screen: Screen, receipt: Receipt) -> None:
     for copy in receipt.copies:
         told = "erased, too" if copy.erased else "still there"
         screen.tell((f"{copy.kind} of run {copy.of}: {copy.at} {told}", "" if copy.erased else "yellow"))
+    if receipt.keys:
+        kind, _, name = receipt.keys[0].partition(":")
+        others = f" and of {len(receipt.keys) - 1} others" if len(receipt.keys) > 1 else ""
+        told = (
+            f"the key of {kind} {name}{others} is still there, so backups and exports from before can be read"
+        )
+        screen.tell((f"{told}: foldlog keys erase --{kind} {shlex.quote(name)}", "yellow"))

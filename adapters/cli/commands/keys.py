@@ -62,6 +62,9 @@ def erase(
     ] = None,
     by: Annotated[str, typer.Option(metavar="NAME", help="Name to record.")] = "",
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Reason to record.")] = "",
+    receipt: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the receipt into this new file.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> int:
     """Erase a key for good: what was sealed under it is unreadable in the log and in each copy of it.
@@ -78,7 +81,7 @@ def erase(
     question = f"What is sealed under the key of {owner} can never be read again. Erase it?"
     if not yes and not agreed(screen, question, "erase it"):
         return NO
-    return run_async(_erase(settings, owner, by, reason))
+    return run_async(_erase(settings, owner, by, reason, receipt))
 
 
 @app.command("export")
@@ -98,7 +101,10 @@ def export_(
 def import_(
     context: typer.Context, file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported file.")]
 ) -> int:
-    """Store the wrapped keys of a file where the log has none. An erased key stays erased."""
+    """Store the wrapped keys of a file where the log has none. An erased key stays erased.
+
+    Exit 1 if a key is here that the file says was erased.
+    """
     from ..loops import run_async
 
     return run_async(_import(settings_of(context), file))
@@ -171,16 +177,31 @@ async def _rotate(settings: Settings) -> int:
     return OK
 
 
-async def _erase(settings: Settings, owner: str, by: str, reason: str) -> int:
+async def _erase(settings: Settings, owner: str, by: str, reason: str, receipt: Path | None) -> int:
+    import msgspec
+
     from ....runtime.burying.erased_keys import erase_key
     from ..opening import opened
     from ..output.terminal import Screen
+    from .erasing import reserved, stored
 
+    screen = Screen(settings)
     async with opened(settings) as runtime:
-        erased = await erase_key(_ring_of(runtime), await runtime.index(), owner, by, reason)
-    told = f"the key of {owner} is erased" if erased else f"{owner} has no key"
-    Screen(settings).say(told)
-    return OK if erased else NO
+        ring = _ring_of(runtime)
+        with reserved(receipt, 1) as write:
+            erased = await erase_key(ring, await runtime.index(), owner, by, reason)
+            is_stored = erased is None or stored(write, receipt, erased)
+    if erased is None:
+        screen.say(f"{owner} has no key")
+        return NO
+    screen.say(f"the key of {owner} is erased: {len(erased.runs)} runs and all copies of them are unreadable")
+    screen.say(
+        f"files of `foldlog keys export` from before still have it, for who has the wrapping key {erased.wrapped_by}: "
+        "delete them"
+    )
+    if not is_stored:
+        screen.json(msgspec.to_builtins(erased))
+    return OK if is_stored else NO
 
 
 async def _export(settings: Settings, file: Path) -> int:
@@ -209,6 +230,11 @@ async def _import(settings: Settings, file: Path) -> int:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file} is not a file of `foldlog keys export`: {error}") from None
     async with opened(settings) as runtime:
-        stored = await _ring_of(runtime).ring.add(records)
-    Screen(settings).say(f"{stored} of {len(records)} keys were not there, and are stored")
-    return OK
+        added = await _ring_of(runtime).ring.add(records)
+    screen = Screen(settings)
+    screen.say(f"{added.stored} of {len(records)} keys were not there, and are stored")
+    for owner in added.outlived:
+        screen.say(
+            f"the file says that the key of {owner} was erased, but it is here: `foldlog keys erase` ends it"
+        )
+    return NO if added.outlived else OK
