@@ -94,7 +94,7 @@ class HookRoutes:
                 does.input.fill(body),
                 executor=does.executor,
                 priority=does.priority,
-                session=None if does.session is None else does.session.fill(body),
+                session=None if does.session is None else does.session.name(body),
                 idempotency_key=f"hook:{hook.name}:{delivery}" if delivery else None,
                 trigger=trigger,
             )
@@ -104,7 +104,7 @@ class HookRoutes:
         return answer(202 if run.is_new else 200, {"run_id": run.run_id, "is_new": run.is_new})
 
     async def _send(self, hook: Hook, does: Send, delivery: str, body: Any) -> Response:
-        run = self._runtime.get_run(does.run.fill(body))
+        run = self._runtime.get_run(does.run.name(body))
         data = body if does.data is None else does.data.value(body)
         key = f"hook:{hook.name}:{delivery}" if delivery else ""
         try:
@@ -121,7 +121,7 @@ def _delivery(hook: Hook, request: Request, body: Any) -> str:
     Raises `Refused`, and `Missing` if the hook's key names a field that the body lacks.
     """
     if hook.key is not None:
-        found: Any = hook.key.fill(body)
+        found: Any = hook.key.name(body)
     elif hook.scheme in _DELIVERY_HEADER:
         found = request.headers.get(_DELIVERY_HEADER[hook.scheme], "")
     else:

@@ -19,10 +19,10 @@ _PATH = re.compile(rf"([A-Za-z_]\w*)((?:\.[A-Za-z_][\w-]*|{INDEX})*)", re.ASCII)
 
 
 class Missing(Exception):
-    """A path that leads nowhere in what was sent."""
+    """A path that leads nowhere in what was sent, or to null where a name is needed."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(f"the body has no {path}")
+    def __init__(self, path: str, *, is_null: bool = False) -> None:
+        super().__init__(f"{path} is null" if is_null else f"the body has no {path}")
         self.path = path
 
 
@@ -65,6 +65,16 @@ class Template:
     def fill(self, content: Any) -> str:
         """Return the text with its paths filled in. Raises `Missing`."""
         return _as_text(self.value(content))
+
+    def name(self, content: Any) -> str:
+        """Return the text as `fill` does, for what names one thing among others. Raises `Missing`, for null, too.
+
+        All that have no name would otherwise be one thing, named "null".
+        """
+        for part in self._parts:
+            if not isinstance(part, str) and _at(content, *part) is None:
+                raise Missing(part[0], is_null=True)
+        return self.fill(content)
 
 
 class Filled:

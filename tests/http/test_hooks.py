@@ -203,6 +203,16 @@ async def test_a_request_that_cannot_be_taken_says_why_and_starts_nothing(
         assert await runs(runtime) == []
 
 
+@pytest.mark.parametrize("field", ["key", "session"])
+async def test_deliveries_whose_name_is_null_are_refused_and_not_taken_for_one(field: str) -> None:
+    named = {"named": tables()["github"] | {field: "${body.of.id}"}}
+    async with door(MemoryLog(), hooks=named) as (app, runtime):
+        for body in (b'{"text": "one", "of": {"id": null}}', b'{"text": "two", "of": {"id": null}}'):
+            answer = await ask(app, "/hooks/named", body, signed("github", body))
+            assert (answer.status, answer.json["detail"]) == (422, "body.of.id is null")
+        assert await runs(runtime) == []
+
+
 async def test_only_post_is_taken() -> None:
     async with door(MemoryLog()) as (app, _):
         answer = await ask(app, "/hooks/github", b"", {}, method="GET")
