@@ -12,7 +12,7 @@ from foldlog.eventlog.faults import Crash, Fault
 from foldlog.replay import Canonical
 from foldlog.replay.simulation import SCENARIOS, World, run_simulated
 from foldlog.replay.simulation.loop import simulated_loop
-from foldlog.replay.simulation.playing import forms, submit
+from foldlog.replay.simulation.playing import forms, submit, write_plans
 from foldlog.replay.simulation.playing import undisturbed as undisturbed_of
 from foldlog.replay.simulation.process import LEASE_S, Draw, Process
 from foldlog.replay.simulation.properties import left_over, violations
@@ -57,6 +57,7 @@ def play(
         world = World()
         world.outcome = outcome
         jobs = SCENARIOS[name].stage(world)
+        await write_plans(world)
         world.process("answering").spawn(world.answer_approvals())
         victim = world.process("w0", faults)
         victim.silent = silent

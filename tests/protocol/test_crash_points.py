@@ -77,6 +77,8 @@ CASES = [
         for shard in range(shards)
     ),
 ]
+EARLY = 12
+"""An operation that the owner of each scenario comes to."""
 UNSAFE = ("unsafe", "unsafe_child", "approval")
 
 
@@ -106,6 +108,15 @@ def test_a_run_whose_owner_dies_at_any_operation_ends_as_if_nothing_had_happened
         found += check(name, executor, faults, played)
     assert not found
     assert deaths * part > 30
+
+
+@pytest.mark.parametrize("name", [name for name in COMPARED if name not in {*EVERY_TIME, *IN_PART}])
+def test_a_run_whose_owner_dies_once_ends_as_if_nothing_had_happened(name: str) -> None:
+    """One death by day, in each scenario of which none is tried above."""
+    faults: list[Fault] = [CrashAt(EARLY)]
+    played = play(name, faults)
+    assert played.victim.dead.is_set()
+    assert check(name, "durable", faults, played) == []
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
