@@ -683,6 +683,27 @@ def test_a_run_and_its_retries_are_one_job_with_its_attempts(open_page: Open, si
     expect(page.get_by_role("grid", name="Runs").get_by_role("row")).to_have_count(3)
 
 
+def test_the_chain_of_a_long_run_is_verified_by_one_question(open_page: Open, site: Site) -> None:
+    page = open_page(f"runs/{site.runs['refunded']}?tab=raw")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    verify = page.get_by_role("button", name="Verify chain")
+    expect(verify).to_be_enabled()
+    asked.clear()
+    verify.click()
+    expect(page.locator("#tab-panel").get_by_role("status")).to_contain_text("every link of the chain holds")
+    assert len([url for url in asked if "/events/" in url]) == 1
+
+
+def test_the_time_that_is_left_for_an_approval_is_told_as_in_the_reason_of_its_run(
+    open_page: Open, site: Site
+) -> None:
+    page = open_page(f"runs/{site.runs['paused']}")
+    expect(page.locator(".why-line")).to_contain_text("expires in 6 d")
+    page.get_by_role("link", name="Decide").click()
+    expect(page.get_by_role("article", name="The chosen approval")).to_contain_text("in 6 d")
+
+
 @tool(effect="pure", timeout_s=0.05, on_timeout="partial")
 async def survey(context: ToolContext) -> str:
     """Report one shelf, and never the others."""

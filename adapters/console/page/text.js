@@ -70,6 +70,12 @@ export function span(s) {
   return `${Math.floor(hours / 24)} d${hours % 24 ? ` ${hours % 24} h` : ""}`;
 }
 
+/** The time that is left, in its largest unit and rounded down, as the reasons of waits have it. @param {number} s */
+export function left(s) {
+  for (const [unit, of] of /** @type {const} */ ([["d", 86400], ["h", 3600], ["min", 60]])) if (s >= of) return `${Math.floor(s / of)} ${unit}`;
+  return `${Math.max(0, Math.floor(s))} s`;
+}
+
 /** Bytes. @param {number} n */
 export function size(n) {
   if (n < 1000) return `${n} B`;

@@ -51,13 +51,9 @@ export function RawTab({ feed, detail }) {
   const verify = async () => {
     set({ busy: true });
     try {
-      let chain = "", checked = 0;
-      for (const event of events) {
-        const { commit } = await get(`/runs${at(feed.id)}/events/${event.revision}`);
-        if (commit.digest !== chain) checked++;
-        chain = commit.digest;
-      }
-      set({ text: `${plural(events.length, "event")} in ${plural(checked, "commit")}: every checksum and every link of the chain holds.`, good: true });
+      // To tell of the last event, the server reads all commits up to its own, and verifies each of them.
+      const last = events[events.length - 1].revision, { commit } = await get(`/runs${at(feed.id)}/events/${last}`);
+      set({ text: `${plural(events.length, "event")} up to the commit ${commit.digest.slice(0, 12)}…: every checksum and every link of the chain holds.`, good: true });
     } catch (problem) {
       set({ text: /** @type {Error} */ (problem).message, good: false });
     }

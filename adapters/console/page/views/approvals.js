@@ -4,7 +4,7 @@ import { html, Act, Copy, Empty, Facts, Failed, Icon, Id, Loaded, Long, Skeleton
 import { at, get, newKey, post, query, remove } from "../api.js";
 import { follow } from "../stream.js";
 import { go, place, tune, url } from "../route.js";
-import { compact, count, oneLine, plural, pretty, span, visible } from "../text.js";
+import { compact, count, left, oneLine, plural, pretty, span, visible } from "../text.js";
 import { now } from "../preferences.js";
 import { useKeys } from "../keys.js";
 import { mayAct, title } from "../shell.js";
@@ -106,7 +106,7 @@ function Batch({ chosen, rows, keep, done }) {
 function List({ groups, approval, decided, chosen, toggle }) {
   return html`<nav class="inbox-list" aria-label="Approvals">${groups.map(([agent, rows]) => html`<section key=${agent}><h2>${visible(agent)} <span class="dim">${rows.length}</span></h2><ul>${rows.map((row) => {
     const soon = !row.decision && row.expires_at && row.expires_at - now.value < SOON_S;
-    return html`<li key=${row.approval_id} class="row">${batched(row) ? html`<input type="checkbox" class="choose" aria-label=${`Choose ${row.tool_name || row.kind} of ${row.run_id}`} checked=${chosen.has(row.approval_id)} onChange=${() => toggle(row.approval_id)} />` : null}<a class="grow" href=${url(`/approvals${at(row.approval_id)}${decided ? "?decided=1" : ""}`)} aria-current=${row.approval_id === approval ? "true" : undefined}><span class="row"><b class="mono">${visible(row.tool_name || row.kind)}</b><span class="grow"></span><${Time} at=${row.decision ? row.resolved_at : row.requested_at} /></span><span class="line dim">${oneLine(row.kind === "elicitation" ? row.arguments.message ?? "" : compact(row.arguments), 120)}</span>${row.decision ? html`<span class=${row.decision === "approved" ? "good" : "bad"}>${row.decision}${row.by ? ` by ${visible(row.by)}` : ""}</span>` : soon ? html`<span class="warn">expires in ${span(row.expires_at - now.value)}</span>` : null}</a></li>`;
+    return html`<li key=${row.approval_id} class="row">${batched(row) ? html`<input type="checkbox" class="choose" aria-label=${`Choose ${row.tool_name || row.kind} of ${row.run_id}`} checked=${chosen.has(row.approval_id)} onChange=${() => toggle(row.approval_id)} />` : null}<a class="grow" href=${url(`/approvals${at(row.approval_id)}${decided ? "?decided=1" : ""}`)} aria-current=${row.approval_id === approval ? "true" : undefined}><span class="row"><b class="mono">${visible(row.tool_name || row.kind)}</b><span class="grow"></span><${Time} at=${row.decision ? row.resolved_at : row.requested_at} /></span><span class="line dim">${oneLine(row.kind === "elicitation" ? row.arguments.message ?? "" : compact(row.arguments), 120)}</span>${row.decision ? html`<span class=${row.decision === "approved" ? "good" : "bad"}>${row.decision}${row.by ? ` by ${visible(row.by)}` : ""}</span>` : soon ? html`<span class="warn">expires in ${left(row.expires_at - now.value)}</span>` : null}</a></li>`;
   })}</ul></section>`)}</nav>`;
 }
 
@@ -136,7 +136,7 @@ function One({ id, next }) {
       ["Step", row.step],
       ["Effect", row.effect ? html`<span class=${row.effect === "unsafe" ? "bad" : ""}>${row.effect}</span>` : null],
       ["Asked", html`<${Time} at=${row.requested_at} />`],
-      ["Expires", row.expires_at && !row.decision ? html`<span class=${row.expires_at - now.value < SOON_S ? "warn" : ""}>in ${span(row.expires_at - now.value)}</span>` : null],
+      ["Expires", row.expires_at && !row.decision ? html`<span class=${row.expires_at - now.value < SOON_S ? "warn" : ""}>in ${left(row.expires_at - now.value)}</span>` : null],
       ["Resume tokens", row.tokens || null],
     ]} />
     <${Before} row=${row} />
