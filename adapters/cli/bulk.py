@@ -11,13 +11,14 @@ import dataclasses
 import functools
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from .commands.listing import Filters, families_of, tell_runs
 from .exits import NO, OK
+from .loops import Interruption, interruption
 from .opening import run_named
 from .output.terminal import Screen
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from ...runtime import Runtime
 
 AT_ONCE_MAX = 8
+NOT_BEGUN = {"error": "not begun"}
+BROKEN_OFF = {"error": "broken off: it may have been done"}
+"""The documents of runs that a command did not come to, or was busy with, when it ended early."""
 _RATE = re.compile(r"([1-9]\d{0,5})/([smh])")
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _OPTIONS: dict[str, Any] = {
@@ -127,33 +131,67 @@ async def carry_out(
 ) -> int:
     """Do it with each run, tell what came of each as soon as it is known, and return the highest exit code.
 
-    An error of one run is told and does not stop the others. With `--json` all are told at the end, in order.
+    An error of one run is told and does not stop the others. With `--json` all are told at the end, in order. A signal,
+    or the loss of the log, ends the command: what was done until then is told, and what was not.
     """
     from ...eventlog.errors import FoldlogError, LogUnavailable
 
     free, interval_s = asyncio.Semaphore(AT_ONCE_MAX), bulk.interval_s
+    begun, found = set[str](), dict[str, Done]()
 
-    async def one(number: int, run: str) -> Done:
+    async def one(number: int, run: str) -> None:
         await asyncio.sleep(number * interval_s)
-        async with free:
-            try:
-                done = await do(run)
-            except LogUnavailable:
+        await free.acquire()  # one that ends the command does not give it back: no other begins
+        begun.add(run)
+        try:
+            done = await do(run)
+        except FoldlogError as error:
+            if single or isinstance(error, LogUnavailable):
                 raise
-            except FoldlogError as error:
-                if single:
-                    raise
-                done = Done(run_id=run, words=f"failed: {error}", document={"error": str(error)}, code=NO)
+            done = Done(run_id=run, words=f"failed: {error}", document={"error": str(error)}, code=NO)
         if not bulk.json:
             tell(screen, done)
-        return done
+        found[run] = done
+        free.release()
 
-    found = await asyncio.gather(*(one(number, run) for number, run in enumerate(runs)))
+    with interruption() as interrupted:
+        failure = await _until_over([one(number, run) for number, run in enumerate(runs)], interrupted)
+    if failure is not None and single:
+        raise failure
+    left = {run: BROKEN_OFF if run in begun else NOT_BEGUN for run in runs if run not in found}
     if bulk.json:
-        documents = [{"run_id": each.run_id, **each.document} for each in found]
+        documents = [{"run_id": run, **(found[run].document if run in found else left[run])} for run in runs]
         screen.json(documents[0] if single else documents)
-    codes = {each.code for each in found}
-    return NO if NO in codes else max(codes, default=NO)
+    if left and not single:
+        _tell_left(screen, len(found), list(left.values()))
+    if failure is not None:
+        raise failure
+    codes = {each.code for each in found.values()}
+    return interrupted.code if left else NO if NO in codes else max(codes, default=NO)
+
+
+def _tell_left(screen: Screen, done: int, left: Sequence[dict[str, str]]) -> None:
+    broken_off, not_begun = left.count(BROKEN_OFF), left.count(NOT_BEGUN)
+    screen.say(
+        f"ended early: {done} of {done + len(left)} runs done, {broken_off} broken off, {not_begun} not begun; "
+        "repeat the command, it does nothing twice"
+    )
+
+
+async def _until_over(
+    doing: Iterable[Coroutine[Any, Any, None]], interrupted: Interruption
+) -> BaseException | None:
+    """Wait until all is done, one of them fails, or a signal comes; then end the others. Return what failed first."""
+    tasks = [asyncio.create_task(each) for each in doing]
+    signalled = asyncio.create_task(interrupted.wait())
+    every: asyncio.Future[Any] = asyncio.gather(*tasks)
+    try:
+        await asyncio.wait([every, signalled], return_when=asyncio.FIRST_COMPLETED)
+        return every.exception() if every.done() else None
+    finally:
+        for task in (*tasks, signalled):
+            task.cancel()
+        await asyncio.gather(every, *tasks, signalled, return_exceptions=True)
 
 
 def tell(screen: Screen, done: Done) -> None:

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
-from .exits import INTERRUPTED
+from .exits import INTERRUPTED, TERMINATED
 
 T = TypeVar("T")
 
@@ -33,18 +33,24 @@ class Interruption:
 
     def __init__(self) -> None:
         self.signal = 0
-        self._told = asyncio.Event()
+        self.told = asyncio.Event()
+        """Set once a signal came."""
+
+    @property
+    def code(self) -> int:
+        """The exit code of a command that was interrupted."""
+        return TERMINATED if self.signal == signal.SIGTERM else INTERRUPTED
 
     async def wait(self) -> None:
         """Wait for a signal."""
-        await self._told.wait()
+        await self.told.wait()
 
     def tell(self, number: int) -> None:
         """Record a signal; the second one ends the process immediately."""
         if self.signal:
             os._exit(INTERRUPTED)
         self.signal = number
-        self._told.set()
+        self.told.set()
 
 
 @contextlib.contextmanager

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -36,7 +37,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that were erased, those refused because they are open, and the copies that are left, or were erased, too.
 
     `keys` are the owners of sealed runs whose keys are still there: whoever has those can read backups and exports from
-    before.
+    before. `not_begun` are those that were selected and not come to, because the erasure was to stop before its end.
 
     `asked` is the selection as it was given. `at` is in Unix seconds. With `dry_run` nothing was done: `erased` lists
     what would be, without digests.
@@ -50,6 +51,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     erased: tuple[Erased, ...] = ()
     open: tuple[str, ...] = ()
+    not_begun: tuple[str, ...] = ()
     copies: tuple[Copy, ...] = ()
     keys: tuple[str, ...] = ()
 
@@ -111,7 +113,9 @@ class Eraser:
         archive: ArchiveStore | None = None,
         knowledge: KnowledgeStore | None = None,
         interval_s: float = 0.0,
+        stopping: asyncio.Event | None = None,
     ) -> None:
+        self._stopping = stopping
         self._log, self._index, self._order = log, index, order
         self._archive, self._finder = archive, CopyFinder(log, index, knowledge)
         self._pace = Pace(log.clock, interval_s)
@@ -142,11 +146,12 @@ class Eraser:
         is_open = [row.run_id for row in rows.values() if not await self._is_over(row, damaged=is_named)]
         going = [row for row in rows.values() if row.run_id not in is_open]
         done = {each.run_id: each for each in damaged}
-        erased = [
-            done.get(row.run_id)
-            or (_would_be(row) if dry_run else await self._erase(_subject(row), damaged=is_named))
-            for row in going
-        ]
+        if dry_run:
+            done = {row.run_id: _would_be(row) for row in going}
+        else:
+            await self._erase_all(going, done, damaged=is_named)
+        erased = [done[row.run_id] for row in going if row.run_id in done]
+        not_begun = [row.run_id for row in going if row.run_id not in done]
         if not dry_run:
             for lane in dict.fromkeys(row.lane for row in going if row.lane is not None):
                 while await drop_purged_head(self._log, lane):  # a damaged run was open
@@ -158,8 +163,9 @@ class Eraser:
             msgspec.structs.replace(copy, erased=await self._copy_erased(copy, gone, dry_run))
             for copy in copies
         ]
-        keys = await self._keys_of(going)
-        return self._receipt(selection, erased, is_open, told, keys, dry_run=dry_run)
+        keys = await self._keys_of([row for row in going if row.run_id in done])
+        receipt = self._receipt(selection, erased, is_open, told, keys, dry_run=dry_run)
+        return msgspec.structs.replace(receipt, not_begun=tuple(not_begun))
 
     def _receipt(
         self,
@@ -269,13 +275,33 @@ class Eraser:
             return True
         return True
 
+    async def _erase_all(self, rows: Iterable[RunRow], done: dict[str, Erased], *, damaged: bool) -> None:
+        """Erase those that are not done, and note them as done, until the erasure is to stop."""
+        for row in rows:
+            if self._stopping is not None and self._stopping.is_set():
+                return
+            if row.run_id not in done:
+                done[row.run_id] = await self._erase(_subject(row), damaged=damaged)
+
     async def _erase(self, root: Subject, *, damaged: bool) -> Erased:
         self._pace.begin()
         keep = functools.partial(self._archive.keep, self._log) if self._archive is not None else None
         erased = await bury(self._log, root, self._order, keep, damaged=damaged)
         if not erased.before:  # else next to nothing was purged, and a repeated erasure has many of those
-            await self._pace.rest()
+            await self._rest()
         return erased
+
+    async def _rest(self) -> None:
+        """Wait until the next erasure may begin, or none is to."""
+        if self._stopping is None:
+            await self._pace.rest()
+            return
+        ways = [asyncio.ensure_future(each) for each in (self._pace.rest(), self._stopping.wait())]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
 
     async def _copy_erased(self, copy: Copy, gone: set[str], dry_run: bool) -> bool:
         if copy.kind != "archive":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
@@ -30,6 +31,8 @@ class EraseOptions(TypedDict, total=False):
     """For how long keys keep their runs gone, from the submission; default 90 days."""
     interval_s: float
     """The least time between the erasures of two families; default a twentieth of a second, more if the log is slow."""
+    stopping: asyncio.Event
+    """Once it is set, no further family is begun."""
 
 
 async def erase(
@@ -63,5 +66,13 @@ async def erase(
     selection = selection_of(
         run_ids, options.get("user"), options.get("session"), options.get("agent"), options.get("before")
     )
-    eraser = Eraser(log, index, order, archive=archive, knowledge=knowledge, interval_s=interval_s)
+    eraser = Eraser(
+        log,
+        index,
+        order,
+        archive=archive,
+        knowledge=knowledge,
+        interval_s=interval_s,
+        stopping=options.get("stopping"),
+    )
     return await eraser.erase(selection, with_copies=with_copies, dry_run=dry_run)

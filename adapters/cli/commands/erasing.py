@@ -12,6 +12,7 @@ import typer
 
 from ..bulk import Bulk
 from ..exits import NO, OK, say_error
+from ..loops import interruption
 from ..opening import opened, run_named
 from ..output.terminal import Screen
 from ..settings import Settings
@@ -60,7 +61,11 @@ async def delete_runs(
         options: EraseOptions = {"by": how.by, "reason": how.reason, "interval_s": interval_s}
         if how.archive is not None:
             options["archive"] = how.archive
-        with reserved(None if bulk.dry_run else how.receipt, len(meant)) as write:
+        with (
+            interruption() as interrupted,
+            reserved(None if bulk.dry_run else how.receipt, len(meant)) as write,
+        ):
+            options["stopping"] = interrupted.told
             done = await runtime.delete(*meant, with_copies=how.with_copies, dry_run=bulk.dry_run, **options)
             asked = done.asked if named else _asked(filters, how.before, bulk)
             receipt = msgspec.structs.replace(done, open=(*done.open, *open_runs), asked=asked)
@@ -69,6 +74,11 @@ async def delete_runs(
         screen.json(msgspec.to_builtins(receipt))
     else:
         _tell(screen, receipt)
+    if receipt.not_begun:
+        screen.say(
+            f"ended early: {len(receipt.not_begun)} not begun; repeat the command, it does nothing twice"
+        )
+        return interrupted.code
     return NO if receipt.open or not is_stored else OK
 
 

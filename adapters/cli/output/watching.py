@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import signal
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from ....eventlog.errors import RunCancelled, RunFailed
 from ....eventlog.events import Claimed, Event, LeftToOthers, Parked, Released, Status
 from ....projections.run_state import RunState
 from ....runtime.stream import stream_run
-from ..exits import INTERRUPTED, NO, OK, PAUSED, TERMINATED, TIMED_OUT, say_error
+from ..exits import INTERRUPTED, NO, OK, PAUSED, TIMED_OUT, say_error
 from ..loops import Interruption
 from ..settings import Settings
 from .escaping import one_line
@@ -146,7 +145,7 @@ class Watcher:
         return NO
 
     async def _interrupted(self, interrupted: Interruption, showing: asyncio.Task[int | None]) -> int:
-        code = _code_of(interrupted)
+        code = interrupted.code
         if self._how.cancels and code == INTERRUPTED:
             self._screen.say(("cancelling (repeat to exit immediately)", ASK))
             await self._run.cancel("interrupted", by="foldlog run")
@@ -161,7 +160,7 @@ class Watcher:
 
     def _tell_left(self, interrupted: Interruption) -> int:
         self._screen.say((f"detached from run {self._run.run_id}; {self._way_back()}", ASK), important=True)
-        return _code_of(interrupted)
+        return interrupted.code
 
     async def _let_go(self, interrupted: Interruption | None = None) -> bool:
         """Stop driving the run, and wait for unsafe calls in progress; return false if the user does not wait.
@@ -249,7 +248,3 @@ class Watcher:
             return None if told_already else f"another worker: {one_line(found.left[0])}"
         none = "; no live worker does" if found.unserved else ""
         return f"a worker serving {agent}{none}"
-
-
-def _code_of(interrupted: Interruption) -> int:
-    return TERMINATED if interrupted.signal == signal.SIGTERM else INTERRUPTED
