@@ -66,7 +66,7 @@ def test_what_is_spent_of_budgets_and_what_is_left_is_listed(project: Project) -
     refused = project.run("run", "project_agents:helper", "x", "--user", "ada")
     assert refused.code == 1
     assert "the budget namespace: 1 tokens in total is used up" in refused.err
-    each, bob, all_runs = project.run("budgets", "list", "--json").document
+    all_runs, each, bob = project.run("budgets", "list", "--json").document
     assert (each["owner"], each["calls"], bob["owner"], bob["left_usd"]) == ("user:ada", 1, "user:bob", "2")
     assert each["left_tokens"] == 1_000_000 - each["tokens"]
     assert (all_runs["tokens"], all_runs["left_tokens"], all_runs["until"]) == (each["tokens"], 0, None)
