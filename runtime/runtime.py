@@ -701,7 +701,7 @@ class Runtime(Generic[DepsT_co]):
         """Answers for operators: why runs wait, and who has the lanes, slots and workers of this namespace."""
         from .operating.operations import Operations
 
-        return Operations(self.log, self.index, self.where_executors_run())
+        return Operations(self.log, self.index, self.where_executors_run(), self._host.limits)
 
     async def index(self) -> RunIndex:
         """Return the projections of this namespace: run list and approvals."""

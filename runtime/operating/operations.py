@@ -43,8 +43,14 @@ if TYPE_CHECKING:
 class Operations:
     """Every answer is of the log as it is now. Raises `LogUnavailable`, `LogCorrupted`."""
 
-    def __init__(self, log: Log, index: Callable[[], Awaitable[RunIndex]], executors: Executors) -> None:
-        self._log, self._index, self._executors = log, index, executors
+    def __init__(
+        self,
+        log: Log,
+        index: Callable[[], Awaitable[RunIndex]],
+        executors: Executors,
+        limits: Collection[str] = (),
+    ) -> None:
+        self._log, self._index, self._executors, self._limits = log, index, executors, limits
 
     async def why(self, rows: Sequence[RunRow], tz: tzinfo | None = None) -> dict[str, Why]:
         """Return why runs of the run list wait, by run id; runs that wait for nothing are left out.
@@ -136,8 +142,12 @@ class Operations:
         return found
 
     async def slots(self, limits: Collection[str] | None = None) -> list[SlotRow]:
-        """Return the slots that are held or waited for, by their names; `limits` are those that are configured."""
-        configured = None if limits is None else {limit_name(limit) for limit in limits}
+        """Return the slots that are held or waited for, by their names.
+
+        `limits` are those that are configured; by default those of this process, which knows nothing if it has none.
+        """
+        known = limits if limits is not None else self._limits or None
+        configured = None if known is None else {limit_name(limit) for limit in known}
         found = await registers(self._log, "slots", SlotsUpdated)
         return [
             SlotRow(

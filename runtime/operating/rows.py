@@ -83,8 +83,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 class SlotRow(msgspec.Struct, frozen=True, kw_only=True):
     """Slots of a name (`agent:refunds`, `call:printer`, `limit:tool:print`): holders, and waiters in their order.
 
-    `places` is how many there are, 0 if nothing waits for one. `configured` is whether the configuration has the limit;
-    null where it was not asked.
+    `places` is how many there are, 0 if nothing waits for one. `configured` is whether the configuration of the
+    process that answers has the limit; null for other slots than those of limits, and if it has no limits at all.
     """
 
     name: str

@@ -10,7 +10,7 @@ import pytest
 from foldlog.eventlog.events import SlotHolder, SlotsUpdated
 from foldlog.eventlog.names import slots_subject
 from foldlog.replay import load_trace, replay
-from foldlog.runtime import Agent, RunHandle, tool
+from foldlog.runtime import Agent, RunHandle, Runtime, tool
 from foldlog.runtime.journal.journal import following
 from foldlog.runtime.journal.register import register_write
 from foldlog.runtime.ports.models import Delta, Finished, ModelRequest, TextDelta
@@ -243,7 +243,9 @@ async def test_entries_of_runs_that_are_over_are_cleared_and_those_of_others_sta
     assert await operations.clear_slots() == {"limit:tool:gone": (over.run_id,)}
     (row,) = await operations.slots()
     assert [each.run_id for each in row.holders + row.waiting] == [inside.run_id, behind.run_id]
-    assert row.configured is None
+    for limits, configured in (({"namespace": 5}, True), ({"tool:print": 1}, False), ({}, None)):
+        async with Runtime.open(log=place.log, limits=limits) as other:
+            assert [each.configured for each in await other.operations.slots()] == [configured]
     hall.open.set()
     for each in (inside, behind):
         assert (await each.result(timeout_s=60)).output == "went"
