@@ -8,7 +8,8 @@ or whose hour is a star follows the elapsed time instead: it comes in both hours
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
+import math
+from datetime import UTC, datetime, tzinfo
 from typing import Protocol
 
 from ...eventlog.errors import ConfigError
@@ -72,7 +73,7 @@ class Cron:
     def _next(self, at: float) -> float | None:
         from cronsim import CronSim, CronSimError
 
-        moment = datetime.fromtimestamp(min(at, _LATEST), UTC).astimezone(self._zone)
+        moment = datetime.fromtimestamp(math.floor(min(at, _LATEST)), UTC).astimezone(self._zone)
         try:
             times = CronSim(self._expression, moment)
             for time in times:  # a time that exists twice may lie before `at`, in its first hour
@@ -103,5 +104,9 @@ def written(at: float) -> str:
 
 def local(at: float, tz: str | None) -> str:
     """Return a time as it is written in its time zone: `2026-03-01T07:00:00+01:00`; of UTC without one."""
-    zone = UTC if tz is None else zone_of(tz, "tz")
-    return datetime.fromtimestamp(at, UTC).astimezone(zone).isoformat()
+    return datetime.fromtimestamp(at, UTC).astimezone(local_zone(tz)).isoformat()
+
+
+def local_zone(tz: str | None) -> tzinfo:
+    """Return the time zone in which times of a schedule are written."""
+    return UTC if tz is None else zone_of(tz, "tz")

@@ -69,8 +69,13 @@ def test_commands_to_a_schedule_are_shown_and_a_wrong_name_is_one_line(project: 
     assert project.run("schedules", "resume", "yearly").code == 0
     times = project.run("schedules", "next", "yearly", "-n", "2", "--after", "2026-05-01T00:00Z").out
     assert times == "2027-01-01T00:00:00+01:00\n2028-01-01T00:00:00+01:00\n"
+    for name, due_at in (("yearly", "2027-01-01T00:00:00+01:00"), ("often", "2026-01-01T00:00:01+00:00")):
+        following = ("schedules", "next", name, "-n", "1", "--after", "2026-01-01")
+        assert project.run(*following, TZ="Pacific/Auckland").out == f"{due_at}\n"
+    minute = ("schedules", "backfill", "yearly", "2023-01-01", "2023-01-01T00:01")
+    assert project.run(*minute, TZ="Pacific/Auckland").out == "schedule yearly: 1 times wait for a worker\n"
     filled = project.run("schedules", "backfill", "yearly", "2024-01-01T00:00Z", "2026-01-01T00:00Z")
-    assert filled.out == "schedule yearly: 2 times wait for a worker\n"
+    assert filled.out == "schedule yearly: 3 times wait for a worker\n"
     wrong = project.run("schedules", "pause", "yearli")
     assert (wrong.code, wrong.error.count("\n")) == (1, 0)
     assert "did you mean 'yearly'" in wrong.error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -124,6 +125,12 @@ def test_a_time_comes_after_the_one_before_from_wherever_one_looks(
     assert first > at
     assert second > first
     assert calendar.after((first + second) / 2) == second
+
+
+def test_a_time_is_found_from_the_last_moment_before_it() -> None:
+    at = datetime(2026, 1, 1, tzinfo=ZoneInfo("Europe/Oslo")).timestamp()
+    before = math.nextafter(at, -math.inf)
+    assert [each.after(before) for each in (Cron("@yearly", "Europe/Oslo", ""), Every(3600, 0.0))] == [at, at]
 
 
 @given(st.text(max_size=20), st.floats(min_value=0, max_value=4e9), st.floats(min_value=0, max_value=86400))

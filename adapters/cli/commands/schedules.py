@@ -71,7 +71,11 @@ def next_(
     *,
     count: Annotated[int, typer.Option("-n", "--count", min=1, max=_TIMES_MAX, help="How many times.")] = 5,
     after: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only times after this one; default: now.")
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Only times after this one, of the schedule's zone unless it names one; default: now.",
+        ),
     ] = None,
     json: Json = False,
 ) -> int:
@@ -103,7 +107,13 @@ def trigger(context: typer.Context, name: Name, *, by: By = "") -> int:
 def backfill(
     context: typer.Context,
     name: Name,
-    start: Annotated[str, typer.Argument(metavar="START", help="First time: 2026-03-01T00:00, or 2d (ago).")],
+    start: Annotated[
+        str,
+        typer.Argument(
+            metavar="START",
+            help="First time, of the schedule's zone unless it names one: 2026-03-01T00:00; or 2d (ago).",
+        ),
+    ],
     end: Annotated[str, typer.Argument(metavar="END", help="End, exclusive; in the past.")],
     *,
     by: By = "",
@@ -260,6 +270,7 @@ def _occurrence(row: ScheduleRow, each: Occurrence) -> list[Cell]:
 
 
 async def _next(settings: Settings, name: str, count: int, after: str | None, *, json: bool) -> int:
+    from ....runtime.triggers.calendar import local_zone
     from ..opening import opened
     from ..output.terminal import Screen
     from ..output.times import time_of
@@ -268,7 +279,7 @@ async def _next(settings: Settings, name: str, count: int, after: str | None, *,
     async with opened(settings) as runtime:
         row = await runtime.schedules.get(name)
         now = runtime.log.clock.now()
-    at: float | None = now if after is None else time_of(after, now)
+    at: float | None = now if after is None else time_of(after, now, local_zone(row.schedule.tz))
     times: list[float] = []
     calendar = row.schedule.calendar
     while at is not None and len(times) < count:
@@ -301,13 +312,15 @@ async def _do(settings: Settings, word: str, name: str, by: str, told: str) -> i
 async def _backfill(settings: Settings, name: str, start: str, end: str, by: str) -> int:
     from datetime import UTC, datetime
 
+    from ....runtime.triggers.calendar import local_zone
     from ..opening import opened
     from ..output.terminal import Screen
     from ..output.times import time_of
 
     async with opened(settings) as runtime:
         now = runtime.log.clock.now()
-        first, last = (datetime.fromtimestamp(time_of(each, now), UTC) for each in (start, end))
+        zone = local_zone((await runtime.schedules.get(name)).schedule.tz)
+        first, last = (datetime.fromtimestamp(time_of(each, now, zone), UTC) for each in (start, end))
         row = await runtime.schedules.backfill(name, first, last, by=by)
     Screen(settings).tell(f"schedule {name}: {row.wanted} times wait for a worker")
     return OK

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING
 
 from ....eventlog.errors import ConfigError
@@ -56,13 +56,14 @@ def coming_time(text: str, now: float) -> datetime:
     return moment if moment.tzinfo is not None else moment.astimezone()
 
 
-def time_of(text: str, now: float) -> float:
-    """Return a point in time in Unix seconds: `30m` or `2d` ago, or a date or time, local unless it names its zone.
+def time_of(text: str, now: float, zone: tzinfo | None = None) -> float:
+    """Return a point in time in Unix seconds: `30m` or `2d` ago, or a date or time.
 
-    Raises `ConfigError`.
+    One that does not name its zone is of `zone`, or (None) local. Raises `ConfigError`.
     """
     try:
-        return datetime.fromisoformat(text).timestamp()
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).timestamp()
     except (ValueError, OverflowError, OSError):
         pass
     try:
