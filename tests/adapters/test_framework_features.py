@@ -1,31 +1,35 @@
 """Features of agents of other frameworks besides instructions and tools: carried over, or refused by name."""
 
+from __future__ import annotations
+
 import base64
 import json
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-import agents
 import pydantic
-import pydantic_ai
 import pytest
 from foldlog import Agent, Registry, Runtime
 from foldlog.adapters.frameworks import from_openai_agents, from_pydantic_ai
 from foldlog.eventlog import RunFailed, ToolResult
 from foldlog.eventlog.errors import ConfigError
 from foldlog.runtime import Swarm
-from openai import AsyncOpenAI
-from openai.types.shared import Reasoning
-from pydantic_ai import capabilities, native_tools
-from pydantic_ai.messages import BinaryContent, ImageUrl, ToolReturn
-from pydantic_ai.models.fallback import FallbackModel
-from pydantic_ai.models.instrumented import InstrumentedModel
-from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
+from tests.later import Later
+
+agents = Later("agents")
+capabilities = Later("pydantic_ai.capabilities")
+fallback = Later("pydantic_ai.models.fallback")
+instrumented = Later("pydantic_ai.models.instrumented")
+models = Later("pydantic_ai.models.openai")
+native_tools = Later("pydantic_ai.native_tools")
+openai = Later("openai")
+providers = Later("pydantic_ai.providers.openai")
+pydantic_ai = Later("pydantic_ai")
+shared = Later("openai.types.shared")
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
 
 
@@ -147,14 +151,18 @@ async def test_files_that_tools_of_pydantic_ai_return_reach_the_model_as_files()
     @agent.tool_plain
     def picture() -> Any:
         """Draw."""
-        return ToolReturn(
-            return_value={"size": 1}, content=["Look:", BinaryContent(PNG, media_type="image/png")]
+        return pydantic_ai.ToolReturn(
+            return_value={"size": 1},
+            content=["Look:", pydantic_ai.BinaryContent(PNG, media_type="image/png")],
         )
 
     @agent.tool_plain
     def pictures() -> Any:
         """Draw more."""
-        return [BinaryContent(PNG, media_type="image/png"), ImageUrl("https://example.com/a.png")]
+        return [
+            pydantic_ai.BinaryContent(PNG, media_type="image/png"),
+            pydantic_ai.ImageUrl("https://example.com/a.png"),
+        ]
 
     _, events = await ran(
         from_pydantic_ai(agent, model="scripted:x"), call("picture"), call("pictures"), {"text": "Seen"}
@@ -166,7 +174,9 @@ async def test_files_that_tools_of_pydantic_ai_return_reach_the_model_as_files()
 
 async def test_what_a_tool_of_pydantic_ai_tells_beside_its_result_is_told():
     agent = theirs()
-    agent.tool_plain(name="look")(lambda: ToolReturn(return_value=[1, 2], content="There are two."))
+    agent.tool_plain(name="look")(
+        lambda: pydantic_ai.ToolReturn(return_value=[1, 2], content="There are two.")
+    )
     _, events = await ran(from_pydantic_ai(agent, model="scripted:x"), call("look"), {"text": "Two"})
     assert [event.result for event in events if isinstance(event, ToolResult)] == ["1\n2\nThere are two."]
 
@@ -182,7 +192,7 @@ def test_timeouts_of_tools_are_those_of_the_framework():
     )
     (tool,) = from_pydantic_ai(without).tools.values()
     assert tool.spec.timeout_s is None
-    (tool,) = cast("Agent", from_openai_agents(sdk(tools=[weather]))).tools.values()
+    (tool,) = cast("Agent", from_openai_agents(sdk(tools=[sdk_tool(weather)]))).tools.values()
     assert tool.spec.timeout_s is None
 
 
@@ -194,14 +204,16 @@ def test_outputs_of_pydantic_ai_keep_their_types_without_marks_and_without_defer
 
 
 def test_several_models_and_their_settings_are_carried_over():
-    first = OpenAIResponsesModel("gpt-5.2", settings={"max_tokens": 5, "temperature": 1})
-    agent = theirs(model=InstrumentedModel(first), model_settings={"max_tokens": 7})
+    first = models.OpenAIResponsesModel("gpt-5.2", settings={"max_tokens": 5, "temperature": 1})
+    agent = theirs(model=instrumented.InstrumentedModel(first), model_settings={"max_tokens": 7})
     ours = config(from_pydantic_ai(agent))
     assert (ours["model"], ours["settings"]) == (
         "openai-responses:gpt-5.2",
         {"max_tokens": 7, "temperature": 1.0},
     )
-    both = config(from_pydantic_ai(theirs(model=FallbackModel("openai:gpt-5.2", "openai-chat:gpt-4o"))))
+    both = config(
+        from_pydantic_ai(theirs(model=fallback.FallbackModel("openai:gpt-5.2", "openai-chat:gpt-4o")))
+    )
     assert both["model"] == "openai-responses:gpt-5.2"
     assert both["fallback_models"] == ["openai:gpt-4o"]
     assert config(from_pydantic_ai(agent, model="scripted:x"))["settings"] == {"max_tokens": 7}
@@ -227,52 +239,63 @@ def test_fields_of_an_agent_here_replace_those_that_were_taken_over():
     assert again.config.max_steps == 4
 
 
-def elsewhere() -> OpenAIProvider:
-    return OpenAIProvider(base_url="http://127.0.0.1:9/v1", api_key="made-up")
+def elsewhere() -> providers.OpenAIProvider:
+    return providers.OpenAIProvider(base_url="http://127.0.0.1:9/v1", api_key="made-up")
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"model": OpenAIChatModel("m", provider=elsewhere())}, "is called at http://127.0.0.1:9/v1/"),
-        ({"model": FallbackModel(OpenAIResponsesModel("gpt-5", provider=elsewhere()))}, "is called at"),
-        ({"metadata": {"team": "a"}}, "metadata: give it to each run: rt.start(metadata=)"),
-        ({"validation_context": 1}, "validation_context: "),
-        ({"max_concurrency": 2}, "concurrency={'runs_max': ...}"),
-        ({"output_type": pydantic_ai.BinaryImage}, "BinaryImage is not an output type"),
-        ({"model_settings": {"thinking": "xhigh"}}, "reasoning 'xhigh' is not a level here"),
-        ({"model_settings": {"cache": "12h"}}, "'cache' is '12h'"),
-        ({"model_settings": {"tool_choice": ["a", "b"]}}, "does not name one tool"),
         (
-            {"capabilities": [capabilities.NativeTool(native_tools.ImageGenerationTool())]},
+            lambda: {"model": models.OpenAIChatModel("m", provider=elsewhere())},
+            "is called at http://127.0.0.1:9/v1/",
+        ),
+        (
+            lambda: {
+                "model": fallback.FallbackModel(models.OpenAIResponsesModel("gpt-5", provider=elsewhere()))
+            },
+            "is called at",
+        ),
+        (lambda: {"metadata": {"team": "a"}}, "metadata: give it to each run: rt.start(metadata=)"),
+        (lambda: {"validation_context": 1}, "validation_context: "),
+        (lambda: {"max_concurrency": 2}, "concurrency={'runs_max': ...}"),
+        (lambda: {"output_type": pydantic_ai.BinaryImage}, "BinaryImage is not an output type"),
+        (lambda: {"model_settings": {"thinking": "xhigh"}}, "reasoning 'xhigh' is not a level here"),
+        (lambda: {"model_settings": {"cache": "12h"}}, "'cache' is '12h'"),
+        (lambda: {"model_settings": {"tool_choice": ["a", "b"]}}, "does not name one tool"),
+        (
+            lambda: {"capabilities": [capabilities.NativeTool(native_tools.ImageGenerationTool())]},
             "'image_generation'",
         ),
         (
-            {
+            lambda: {
                 "capabilities": [
                     capabilities.NativeTool(native_tools.WebSearchTool(external_web_access=False))
                 ]
             },
             "external_web_access of the native tool 'web_search'",
         ),
-        ({"capabilities": [capabilities.NativeTool(lambda _: None)]}, "a native tool that is a function"),
         (
-            {"capabilities": [capabilities.WebSearch(local=lambda query: query)]},
+            lambda: {"capabilities": [capabilities.NativeTool(lambda _: None)]},
+            "a native tool that is a function",
+        ),
+        (
+            lambda: {"capabilities": [capabilities.WebSearch(local=lambda query: query)]},
             "WebSearch with a tool of its own",
         ),
-        ({"capabilities": [capabilities.Hooks()]}, "the capability Hooks"),
-        ({"tools": [pydantic_ai.Tool(lambda: 1, name="roll", sequential=True)]}, "sequential: "),
-        ({"toolsets": [pydantic_ai.FunctionToolset([len], instructions="Count.")]}, "toolsets: "),
+        (lambda: {"capabilities": [capabilities.Hooks()]}, "the capability Hooks"),
+        (lambda: {"tools": [pydantic_ai.Tool(lambda: 1, name="roll", sequential=True)]}, "sequential: "),
+        (lambda: {"toolsets": [pydantic_ai.FunctionToolset([len], instructions="Count.")]}, "toolsets: "),
     ],
 )
-def test_what_pydantic_ai_has_alone_is_refused_by_name(given: dict[str, Any], told: str):
-    message = refusal(lambda: from_pydantic_ai(theirs(**given)))
+def test_what_pydantic_ai_has_alone_is_refused_by_name(given: Callable[[], dict[str, Any]], told: str):
+    message = refusal(lambda: from_pydantic_ai(theirs(**given())))
     assert message.startswith("agent 'theirs' cannot be taken over: ")
     assert told in message
 
 
 def test_an_agent_of_an_unknown_version_is_refused_with_the_known_ones(monkeypatch: pytest.MonkeyPatch):
-    agent, other = theirs(), sdk(tools=[weather])
+    agent, other = theirs(), sdk(tools=[sdk_tool(weather)])
     del agent._function_toolset
     assert "known versions are 2.68 and later 2.x" in refusal(lambda: from_pydantic_ai(agent))
     monkeypatch.delattr("agents.models.default_models.get_default_model")
@@ -282,16 +305,18 @@ def test_an_agent_of_an_unknown_version_is_refused_with_the_known_ones(monkeypat
 # --- OpenAI Agents SDK ------------------------------------------------------------------------------------------------
 
 
-@agents.function_tool
 def weather(city: str) -> str:
     """Tell the weather of a city."""
     return f"Sunny in {city}."
 
 
-@agents.function_tool(is_enabled=False)
 def hidden() -> str:
     """Do nothing."""
     return ""
+
+
+def sdk_tool(function: Callable[..., Any], **given: Any) -> agents.FunctionTool:
+    return agents.function_tool(function, **given)
 
 
 def test_tools_that_openai_runs_are_carried_over_as_native_tools():
@@ -302,7 +327,7 @@ def test_tools_that_openai_runs_are_carried_over_as_native_tools():
             agents.CodeInterpreterTool(
                 tool_config={"type": "code_interpreter", "container": {"type": "auto"}}
             ),
-            hidden,
+            sdk_tool(hidden, is_enabled=False),
         ]
     )
     ours = config(from_openai_agents(agent))
@@ -317,7 +342,7 @@ def test_tools_that_openai_runs_are_carried_over_as_native_tools():
 def test_settings_of_the_sdk_keep_their_meaning():
     given = agents.ModelSettings(
         max_tokens=5,
-        reasoning=Reasoning(effort="low", summary="auto"),
+        reasoning=shared.Reasoning(effort="low", summary="auto"),
         truncation="auto",
         metadata={"team": "a"},
         extra_headers={"X-Team": "a"},
@@ -338,20 +363,22 @@ def test_settings_of_the_sdk_keep_their_meaning():
     }
 
 
-@agents.input_guardrail
 async def no_homework(run: Any, agent: Any, text: Any) -> agents.GuardrailFunctionOutput:
     """Refuse homework."""
     return agents.GuardrailFunctionOutput(output_info=run.context, tripwire_triggered="homework" in text)
 
 
-@agents.output_guardrail
 async def no_numbers(run: Any, agent: Any, output: Any) -> agents.GuardrailFunctionOutput:
     """Refuse numbers."""
     return agents.GuardrailFunctionOutput(output_info=None, tripwire_triggered=output.isdigit())
 
 
 async def test_guardrails_of_the_sdk_end_the_run():
-    agent = sdk(instructions="Be kind.", input_guardrails=[no_homework], output_guardrails=[no_numbers])
+    agent = sdk(
+        instructions="Be kind.",
+        input_guardrails=[agents.input_guardrail(no_homework)],
+        output_guardrails=[agents.output_guardrail(no_numbers)],
+    )
     ours = from_openai_agents(agent, model="scripted:x")
     assert (await ran(ours, {"text": "Hello"}))[0] == "Hello"
     with pytest.raises(RunFailed, match="InputGuardrailTripwireTriggered") as caught:
@@ -363,7 +390,7 @@ async def test_guardrails_of_the_sdk_end_the_run():
 
 
 async def test_an_agent_as_a_tool_of_the_sdk_is_a_child_run():
-    spanish = sdk(name="Spanish", instructions="Translate.", tools=[weather])
+    spanish = sdk(name="Spanish", instructions="Translate.", tools=[sdk_tool(weather)])
     first = sdk(tools=[spanish.as_tool("to_spanish", "Translate to Spanish")])
     ours = from_openai_agents(first, model="scripted:x", effects={"weather": "pure"})
     output, events = await ran(
@@ -405,55 +432,61 @@ def test_the_type_within_an_output_schema_of_the_sdk_is_the_output_type():
 
 
 def test_agents_of_the_sdk_that_hand_over_keep_what_they_are():
-    second = sdk(name="second", tools=[weather])
+    second = sdk(name="second", tools=[sdk_tool(weather)])
     team = from_openai_agents(sdk(handoffs=[agents.handoff(second)]), effects={"weather": "pure"})
     assert isinstance(team, Swarm)
     assert list(team.members) == ["theirs", "second"]
 
 
-def here() -> AsyncOpenAI:
-    return AsyncOpenAI(api_key="made-up", base_url="http://127.0.0.1:9/v1")
+def here() -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(api_key="made-up", base_url="http://127.0.0.1:9/v1")
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
         (
-            {"model": agents.OpenAIChatCompletionsModel(model="m", openai_client=here())},
+            lambda: {"model": agents.OpenAIChatCompletionsModel(model="m", openai_client=here())},
             "is called at http://127.0.0.1:9/v1/",
         ),
-        ({"tools": [agents.ComputerTool(computer=cast("Any", object()))]}, "is not a native tool here"),
         (
-            {"tools": [agents.WebSearchTool(external_web_access=False)]},
+            lambda: {"tools": [agents.ComputerTool(computer=cast("Any", object()))]},
+            "is not a native tool here",
+        ),
+        (
+            lambda: {"tools": [agents.WebSearchTool(external_web_access=False)]},
             "external_web_access of the tool 'web_search'",
         ),
         (
-            {"model_settings": agents.ModelSettings(reasoning=Reasoning(effort="xhigh"))},
+            lambda: {"model_settings": agents.ModelSettings(reasoning=shared.Reasoning(effort="xhigh"))},
             "'xhigh' is not a level",
         ),
-        ({"model_settings": agents.ModelSettings(frequency_penalty=1)}, "'frequency_penalty'"),
+        (lambda: {"model_settings": agents.ModelSettings(frequency_penalty=1)}, "'frequency_penalty'"),
         (
-            {
+            lambda: {
                 "model_settings": agents.ModelSettings(tool_choice="required"),
-                "tools": [weather],
+                "tools": [sdk_tool(weather)],
                 "reset_tool_choice": False,
             },
             "reset_tool_choice",
         ),
         (
-            {"handoffs": [agents.handoff(sdk(name="b"), on_handoff=lambda _: None)]},
+            lambda: {"handoffs": [agents.handoff(sdk(name="b"), on_handoff=lambda _: None)]},
             "'transfer_to_b': on_handoff has no equivalent",
         ),
-        ({"handoffs": [agents.handoff(sdk(name="b"), is_enabled=False)]}, "is_enabled"),
-        ({"handoffs": [sdk(name="b c"), sdk(name="b-c")]}, "two agents are called 'b-c'"),
-        ({"handoffs": [sdk(name="b", output_guardrails=[no_numbers])]}, "output_guardrails"),
+        (lambda: {"handoffs": [agents.handoff(sdk(name="b"), is_enabled=False)]}, "is_enabled"),
+        (lambda: {"handoffs": [sdk(name="b c"), sdk(name="b-c")]}, "two agents are called 'b-c'"),
         (
-            {"tools": [sdk(name="b").as_tool("ask", "Ask", max_turns=3)]},
+            lambda: {"handoffs": [sdk(name="b", output_guardrails=[agents.output_guardrail(no_numbers)])]},
+            "output_guardrails",
+        ),
+        (
+            lambda: {"tools": [sdk(name="b").as_tool("ask", "Ask", max_turns=3)]},
             "'ask': max_turns of an agent as a tool",
         ),
     ],
 )
-def test_what_the_sdk_has_alone_is_refused_by_name(given: dict[str, Any], told: str):
-    message = refusal(lambda: from_openai_agents(sdk(**given)))
+def test_what_the_sdk_has_alone_is_refused_by_name(given: Callable[[], dict[str, Any]], told: str):
+    message = refusal(lambda: from_openai_agents(sdk(**given())))
     assert "cannot be taken over: " in message
     assert told in message

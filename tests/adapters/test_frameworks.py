@@ -1,20 +1,23 @@
 """Agents of pydantic-ai and of the OpenAI Agents SDK, taken over as they are written."""
 
-from collections.abc import AsyncIterator
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-import agents
 import pydantic
-import pydantic_ai
 import pytest
 from foldlog import Agent, Registry, Runtime
 from foldlog.adapters.frameworks import from_openai_agents, from_pydantic_ai
 from foldlog.eventlog.errors import ConfigError
 from foldlog.runtime import Swarm
-from pydantic_ai.models.test import TestModel
+
+from tests.later import Later
 
 from ..fakes.openai_server import Call, OpenAIServer, Reply, serve
+
+agents, pydantic_ai, test_models = Later("agents"), Later("pydantic_ai"), Later("pydantic_ai.models.test")
 
 
 @pytest.fixture(autouse=True)
@@ -221,17 +224,25 @@ def test_settings_of_pydantic_ai_keep_their_meaning_under_the_names_here():
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "it has no model"),
-        ({"model": "cerebras:x"}, "model cerebras:x has no provider here"),
-        ({"model": TestModel()}, "has no provider here"),
-        ({"model": "openai:x", "output_type": pydantic_ai.TextOutput(as_words)}, "output_type: functions"),
-        ({"model": "openai:x", "output_type": [as_words, int]}, "output_type: functions"),
-        ({"model": "openai:x", "model_settings": {"logit_bias": {"1": 2}}}, "'logit_bias'"),
-        ({"model": "openai:x", "model_settings": {"thinking": True}}, "say how much: minimal, low,"),
+        (dict, "it has no model"),
+        (lambda: {"model": "cerebras:x"}, "model cerebras:x has no provider here"),
+        (lambda: {"model": test_models.TestModel()}, "has no provider here"),
+        (
+            lambda: {"model": "openai:x", "output_type": pydantic_ai.TextOutput(as_words)},
+            "output_type: functions",
+        ),
+        (
+            lambda: {"model": "openai:x", "output_type": [as_words, int]},
+            "output_type: functions of the output have no equivalent",
+        ),
+        (lambda: {"model": "openai:x", "model_settings": {"logit_bias": {"1": 2}}}, "'logit_bias'"),
+        (lambda: {"model": "openai:x", "model_settings": {"thinking": True}}, "say how much: minimal, low,"),
     ],
 )
-def test_what_has_no_equivalent_of_pydantic_ai_is_refused_by_name(given: dict[str, Any], told: str):
-    message = refusal(lambda: from_pydantic_ai(pydantic_ai.Agent(**given), name="theirs"))
+def test_what_has_no_equivalent_of_pydantic_ai_is_refused_by_name(
+    given: Callable[[], dict[str, Any]], told: str
+):
+    message = refusal(lambda: from_pydantic_ai(pydantic_ai.Agent(**given()), name="theirs"))
     assert message.startswith("agent 'theirs' cannot be taken over: ")
     assert told in message
 
@@ -245,7 +256,6 @@ def test_an_effect_of_no_tool_is_refused():
 # --- OpenAI Agents SDK ------------------------------------------------------------------------------------------------
 
 
-@agents.function_tool
 def get_weather(context: agents.RunContextWrapper[str], city: str) -> str:
     """Tell the weather of a city."""
     return f"The weather in {city} is sunny, {context.context}."
@@ -263,7 +273,10 @@ def triage() -> agents.Agent[Any]:
 
 async def test_an_agent_of_the_sdk_runs_with_its_tools(monkeypatch: pytest.MonkeyPatch):
     theirs = agents.Agent(
-        name="Hello world", instructions="Be helpful.", model="gpt-5.2", tools=[get_weather]
+        name="Hello world",
+        instructions="Be helpful.",
+        model="gpt-5.2",
+        tools=[agents.function_tool(get_weather)],
     )
     agent = from_openai_agents(theirs, effects={"get_weather": "pure"})
     assert isinstance(agent, Agent)
@@ -288,13 +301,13 @@ async def test_handoffs_become_a_swarm(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"model": "litellm/anthropic/claude"}, "'litellm/anthropic/claude' has no provider here"),
-        ({"tool_use_behavior": "stop_on_first_tool"}, "tool_use_behavior"),
-        ({"hooks": agents.AgentHooks()}, "hooks"),
-        ({"model_settings": agents.ModelSettings(top_logprobs=3)}, "'top_logprobs'"),
+        (lambda: {"model": "litellm/anthropic/claude"}, "'litellm/anthropic/claude' has no provider here"),
+        (lambda: {"tool_use_behavior": "stop_on_first_tool"}, "tool_use_behavior"),
+        (lambda: {"hooks": agents.AgentHooks()}, "hooks"),
+        (lambda: {"model_settings": agents.ModelSettings(top_logprobs=3)}, "'top_logprobs'"),
     ],
 )
-def test_what_has_no_equivalent_of_the_sdk_is_refused_by_name(given: dict[str, Any], told: str):
-    message = refusal(lambda: from_openai_agents(agents.Agent(name="theirs", **given)))
+def test_what_has_no_equivalent_of_the_sdk_is_refused_by_name(given: Callable[[], dict[str, Any]], told: str):
+    message = refusal(lambda: from_openai_agents(agents.Agent(name="theirs", **given())))
     assert message.startswith("agent 'theirs' cannot be taken over: ")
     assert told in message
