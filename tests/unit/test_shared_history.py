@@ -98,18 +98,22 @@ def state_at(origin: Origin) -> RunState:
 ALL = sorted(path.stem for path in HISTORIES.glob("*.jsonl"))
 NEWER = "from_a_newer_writer"
 FORKABLE = [name for name in ALL if name != NEWER]
-LARGE = "coordinated"
-"""One that has each policy at every third revision."""
 
 
 @pytest.mark.parametrize("name", FORKABLE)
-async def test_a_fork_at_every_revision_is_legal_and_decided_again_as_it_is_stored(name: str) -> None:
+@pytest.mark.parametrize(
+    "every", [pytest.param(False, id="in-turn"), pytest.param(True, id="all", marks=pytest.mark.nightly)]
+)
+async def test_a_fork_at_every_revision_is_legal_and_decided_again_as_it_is_stored(
+    name: str, *, every: bool
+) -> None:
+    """By day each revision has one of the policies, in turn; by night all."""
     log = MemoryLog()
     await import_archive(archive(name), log)
     number = 0
     for trace, run in runs_of(name):
         for at in revisions(trace, run):
-            for tools in POLICIES if name != LARGE else POLICIES[at % 3 :][:1]:
+            for tools in POLICIES if every else (POLICIES[at % len(POLICIES)],):
                 number += 1
                 origin = await read_origin(log, await find_run(log, run), at)
                 told_more = number % 4 == 0 and (origin.submitted.kind == "agent" or at < 5)
