@@ -5,11 +5,12 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.python import importtestmodule
 from hypothesis import HealthCheck, settings
 
 from tests.forked.commands import commands
@@ -43,11 +44,31 @@ def keep_files_in_memory() -> None:
 keep_files_in_memory()
 
 
+def import_share(config: pytest.Config) -> None:
+    """Import this process's share of the test modules that no process has compiled yet.
+
+    All processes import the same modules in the same order. Where none is compiled, in a new clone, each would compile
+    all of them at the same time.
+    """
+    number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    count = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    named = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
+    paths = sorted(
+        {each for path in named for each in (path.rglob("test_*.py") if path.is_dir() else [path])}
+    )
+    for path in paths[number::count]:
+        if not any(path.parent.glob(f"__pycache__/{path.stem}.*-pytest-*.pyc")):
+            with suppress(pytest.Collector.CollectError):  # which collecting will tell
+                importtestmodule(path, config)
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect without looking for garbage: what collecting makes stays, and is not looked at again by any test."""
     gc.disable()
     try:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            import_share(session.config)
         return (yield)
     finally:
         gc.freeze()
