@@ -10,7 +10,6 @@ from foldlog.replay.simulation import SCENARIOS
 
 from tests.protocol.defects.defects import (
     DOCUMENT,
-    SCHEDULES,
     Change,
     Defect,
     document,
@@ -61,7 +60,7 @@ def test_there_are_enough_defects_and_each_says_what_found_it() -> None:
         assert defect.breaks
         assert defect.scenario in SCENARIOS
         assert defect.property
-        assert 0 < defect.tried <= SCHEDULES
+        assert 0 < defect.tried <= len(everywhere())
 
 
 def test_a_change_that_does_not_apply_any_more_is_told_by_file(tmp_path: Path) -> None:
@@ -86,7 +85,7 @@ def test_a_model_that_is_called_after_a_takeover_during_the_read_of_its_budgets_
 ) -> None:
     old = "elif self._ending() is None:  # the read of the budgets took its time"
     change = Change(file="runtime/driving/driver.py", old=old, new="else:")
-    rare = Defect(name="asked-late", breaks="", change=(change,), scenario="budgeted", seed=59)
+    rare = Defect(name="asked-late", breaks="", change=(change,), scenario="budgeted", seed=511)
     (found,) = hunted([(rare, nearby(rare))], tmp_path, processes=1)
     assert found.properties == {"REQUEST"}, found.error
 
@@ -96,7 +95,7 @@ def test_a_copy_without_a_defect_breaks_nothing(tmp_path: Path) -> None:
         file="runtime/driving/driver.py", old='"""Driving one run:', new='"""Driving one run, copied:'
     )
     defect = Defect(name="none", breaks="nothing", change=(change,))
-    (found,) = hunted([(defect, everywhere(34))], tmp_path, processes=1)
+    (found,) = hunted([(defect, everywhere()[:34])], tmp_path, processes=1)
     assert (found.error, found.problems, found.tried) == ("", (), 34)
 
 
@@ -105,7 +104,8 @@ def test_the_page_of_the_documentation_has_every_defect() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("defect", read(), ids=lambda defect: defect.name)
-def test_each_defect_is_found_within_two_thousand_schedules(defect: Defect, tmp_path: Path) -> None:
+def test_each_defect_is_found_within_forty_seeds_of_every_scenario(defect: Defect, tmp_path: Path) -> None:
     (found,) = hunted([(defect, everywhere())], tmp_path, processes=1)
     assert found.problems, found.error
