@@ -17,7 +17,8 @@ from ..eventlog.events import (
     is_terminal,
 )
 from ..eventlog.offload import outline_of
-from .projection import Value
+from ..eventlog.ports import Subject
+from .projection import Damage, Value
 
 
 class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +81,10 @@ class Approvals:
             if not event.agent_path:
                 after = _evolve(after, event, recorded)
         return row if after == before else RunApprovals(after)
+
+    def damaged(self, row: RunApprovals | None, _subject: Subject, _damage: Damage) -> RunApprovals | None:
+        """Return the row as it is; the row of the run list tells of the damage."""
+        return row
 
     def index(self, row: RunApprovals) -> tuple[Value, ...]:
         """Return the number of pending approvals, and the ids of all in one text."""

@@ -11,11 +11,32 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from ..eventlog.commits import Recorded, tombstone_in
+from ..eventlog.errors import LogCorrupted
+from ..eventlog.ports import Subject
 
 Value = str | int | float | None
 """A value of an indexed column."""
 
 RowT = TypeVar("RowT", bound=msgspec.Struct)
+
+
+class Damage(msgspec.Struct, frozen=True, kw_only=True):
+    """The damage of a run's log, as `LogCorrupted` says it. `detail` is where it is, and what an operator can do."""
+
+    revision: int
+    expected: str
+    detail: str
+
+
+def damage_of(error: LogCorrupted) -> Damage:
+    """Return the damage that a reader was told of."""
+    return Damage(
+        revision=error.revision,
+        expected=error.expected,
+        detail=f"the log of run {error.run} is damaged at revision {error.revision}: {error.expected}. Restore its "
+        "stream, then run `foldlog projections rebuild`; or erase what is left: `foldlog runs delete "
+        f"{error.run}`.",
+    )
 
 
 class Projection(Protocol[RowT]):
@@ -53,6 +74,13 @@ class Projection(Protocol[RowT]):
         """Fold a run's next commit; None means no row. Never raises for a verified commit.
 
         A tombstone ends the rows of the runs below its run without this.
+        """
+        ...
+
+    def damaged(self, row: RowT | None, subject: Subject, damage: Damage) -> RowT | None:
+        """Return the row of a run that cannot be read any further; it was folded up to the damage.
+
+        A reader may find the same run damaged several times.
         """
         ...
 

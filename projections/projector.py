@@ -2,8 +2,10 @@
 
 Commits after the checkpoint are read, verified against the stored head of their run, folded, and stored as rows, heads
 and checkpoint in one transaction. If another process has moved the checkpoint meanwhile, only the commits after it are
-folded. Damage is never skipped: a missing or altered commit, or a lost tail, raises `LogCorrupted`. To detect a lost
-tail, the last folded commit is read again each time.
+folded. Damage is never skipped silently: the row of a run with a missing or altered commit says so, and stays as it was
+before the damage, while other runs go on. A log that ends before what was folded, or is another one, raises
+`LogCorrupted`, because nobody knows what the rows are worth then. To detect that, the last folded commit is read again
+each time.
 """
 
 from __future__ import annotations
@@ -20,15 +22,24 @@ import msgspec
 from anyio.lowlevel import checkpoint
 from typing_extensions import Unpack
 
-from ..eventlog.commits import Head, Recorded, decode, digest_of_bytes, head_of, tombstone_in, verify
+from ..eventlog.commits import (
+    Head,
+    Recorded,
+    decode,
+    digest_of_bytes,
+    head_of,
+    is_intact,
+    tombstone_in,
+    verify,
+)
 from ..eventlog.errors import ConfigError, LogCorrupted, LogUnavailable, RunNotFound
 from ..eventlog.ports import Log, Shard, Stored, Subject
 from .approvals import ApprovalRow, Approvals, RunApprovals
 from .family_totals import FamilyTotals, family_totals
 from .jobs import Job, job_of
 from .operating.costs import Costs, RunCosts
-from .projection import Projection, Value
-from .run_list import BACKWARDS, OPEN, WAITING_FOR, WORKER, RunList, RunListStatus, RunRow
+from .projection import Projection, Value, damage_of
+from .run_list import BACKWARDS, DAMAGED, OPEN, WAITING_FOR, WORKER, RunList, RunListStatus, RunRow
 from .sqlite import CacheDamaged, Checkpoint, RowStore, Where
 
 CHUNK_COMMITS = 256
@@ -46,8 +57,12 @@ STANDSTILL_MAX_S = 600.0
 """The time for which a rebuild waits for a log that does not answer, in seconds."""
 RETRY_S = 0.5
 ROWS_MAX = 10**9
+DAMAGED_MAX = 100
+"""The most damaged runs that a list names."""
 
 T = TypeVar("T")
+_Rows = dict[tuple[int, str], msgspec.Struct | None]
+"""Changed rows, by the number of their projection and their run."""
 
 
 class Projector:
@@ -201,11 +216,11 @@ class Projector:
         try:
             async for stored in self.log.events.read(Shard(shard), after=max(0, at.head.position - 1)):
                 if not found:
-                    found = _is_last(stored, at)
-                    if found:
+                    found = True
+                    if stored.position == at.head.position:
+                        self._check_last(stored, at)
                         continue
-                    found = await self._was_erased(shard, at)
-                    if not found:
+                    if not (await self._was_erased(shard, at) or await self._was_removed(shard, at)):
                         return False
                 chunk.append(stored)
                 if len(chunk) == CHUNK_COMMITS:
@@ -229,6 +244,28 @@ class Projector:
             if tombstone is not None and at.run in {commit.run, *tombstone.members}:
                 return True
         return False
+
+    def _check_last(self, stored: Stored, at: Checkpoint) -> None:
+        """Check that this is the commit that was folded last. Raises `LogCorrupted` for another one."""
+        if digest_of_bytes(stored.data) == at.head.digest:
+            return
+        error = LogCorrupted(
+            at.run, at.head.rev, "the stored commit differs from the one that the projections have folded"
+        )
+        if stored.subject.id != at.run or is_intact(stored.data):
+            raise error
+        self._mark(stored.subject, error)
+
+    async def _was_removed(self, shard: int, at: Checkpoint) -> bool:
+        """Return whether only the checkpoint's commit is missing, of a run that is there; its row then says so."""
+        subject = await self.log.events.find(shard, at.run)
+        if subject is None:
+            return False
+        self._mark(
+            subject,
+            LogCorrupted(at.run, at.head.rev, "the commit that the projections have folded is missing"),
+        )
+        return True
 
     async def _follow_shard(self, shard: int) -> None:
         while True:
@@ -282,26 +319,58 @@ class Projector:
         """Fold the commits; return whether rows were erased."""
         erased_any = False
         heads: dict[Subject, Head] = {}
-        rows: dict[tuple[int, str], msgspec.Struct | None] = {}
+        rows: _Rows = {}
         for stored in commits:
             head = heads.get(stored.subject) or self.rows.head(stored.subject)
-            recorded = verify(stored, head, tombstones=True)
+            try:
+                recorded = verify(stored, head, tombstones=True)
+            except LogCorrupted as error:
+                self._damage(rows, stored.subject, error)
+                continue
             heads[stored.subject] = head_of(recorded)
             for number, projection in enumerate(self.projections):
-                key = number, recorded.commit.run
-                row = rows[key] if key in rows else self.rows.get(projection, recorded.commit.run)
+                row = self._row(rows, number, recorded.commit.run)
                 for erased in _erased_by(recorded):
                     erased_any = True
                     rows.pop((number, erased), None)
                     self.rows.remove(projection, erased)
-                rows[key] = projection.evolve(row, recorded)
+                rows[number, recorded.commit.run] = projection.evolve(row, recorded)
+        self._put(rows)
+        for subject, head in heads.items():
+            self.rows.put_head(subject, head)
+        last = commits[-1]
+        head = heads.get(last.subject) or self.rows.head(last.subject)
+        if head.position != last.position:  # it is damaged
+            head = Head(last.position, head.rev + 1, digest_of_bytes(last.data))
+        self.rows.put_checkpoint(last.subject, head)
+        return erased_any
+
+    def _row(self, rows: _Rows, number: int, run: str) -> Any:
+        """Return the row of a run as folded so far."""
+        key = number, run
+        return rows[key] if key in rows else self.rows.get(self.projections[number], run)
+
+    def _put(self, rows: _Rows) -> None:
         for (number, run), row in rows.items():
             if row is not None:
                 self.rows.put(self.projections[number], run, row)
-        for subject, head in heads.items():
-            self.rows.put_head(subject, head)
-        self.rows.put_checkpoint(commits[-1].subject, heads[commits[-1].subject])
-        return erased_any
+
+    def _damage(self, rows: _Rows, subject: Subject, error: LogCorrupted) -> None:
+        """Add the rows that the damage of a run changes."""
+        for number, projection in enumerate(self.projections):
+            row = self._row(rows, number, subject.id)
+            after = projection.damaged(row, subject, damage_of(error))
+            if after is not row:
+                rows[number, subject.id] = after
+
+    def _mark(self, subject: Subject, error: LogCorrupted) -> None:
+        """Store the damage of a commit that was folded before it was damaged."""
+        with self.rows.transaction():
+            rows: _Rows = {}
+            self._damage(rows, subject, error)
+            self._put(rows)
+        if rows:
+            self._tell({subject.id})
 
 
 def _erased_by(recorded: Recorded) -> tuple[str, ...]:
@@ -333,17 +402,6 @@ class _Changes:
         return None if found is None else frozenset(found)
 
 
-def _is_last(stored: Stored, at: Checkpoint) -> bool:
-    """Return whether this is the commit that was folded last. Raises `LogCorrupted` if it has changed since."""
-    if stored.position != at.head.position:
-        return False
-    if digest_of_bytes(stored.data) != at.head.digest:
-        raise LogCorrupted(
-            at.run, at.head.rev, "the stored commit differs from the one that the projections have folded"
-        )
-    return True
-
-
 def _has(metadata: Mapping[str, Any], name: str, wanted: str) -> bool:
     """Return whether a value of the metadata is this text, or has this text as its JSON."""
     found: Any = metadata
@@ -363,6 +421,7 @@ class RunFilters(TypedDict, total=False):
     """A selection of runs by the columns of `RunRow`; a filter that is None selects nothing.
 
     - `text`: the input's first line, or the id, contains it.
+    - `damaged`: True for those only whose logs are damaged.
     - `buried`: True for those that were deleted or archived only, False for the others only.
     - `children`, `forks`: False for runs only that have no parent, or are no forks.
     - `since`, `until`: Unix seconds of the submission; `until` is exclusive.
@@ -388,6 +447,7 @@ class RunFilters(TypedDict, total=False):
     children: bool
     forks: bool
     buried: bool
+    damaged: bool
     since: float | None
     until: float | None
     metadata: Mapping[str, str] | None
@@ -400,6 +460,8 @@ def _where(filters: RunFilters) -> Where:
     buried = given.pop("buried", None)
     if buried is False:
         given["buried"] = ""
+    if given.pop("damaged", False):
+        given[DAMAGED] = 1
     for name, column in (("children", "parent"), ("forks", "forked_from")):
         if not given.pop(name, True):
             given[column] = None
@@ -451,6 +513,20 @@ class RunIndex(Projector):
         )
         kept = (row for row in found if all(_has(row.metadata, *each) for each in (metadata or {}).items()))
         return list(itertools.islice(kept, limit if limit >= 0 else None))
+
+    async def damaged(self, limit: int = DAMAGED_MAX) -> list[RunRow]:
+        """Return the runs whose logs are damaged, which no list can place: theirs are the rows from before that."""
+        return await self.runs(limit, damaged=True)
+
+    async def count_damaged(self) -> int:
+        """Return the number of runs whose logs are damaged."""
+        return sum((await self.count_runs(ROWS_MAX, damaged=True)).values())
+
+    async def check_intact(self) -> None:
+        """Raise `LogCorrupted` for the first run that is damaged: what is asked must not miss any."""
+        for row in await self.damaged(1):
+            if row.damage is not None:
+                raise LogCorrupted(row.run_id, row.damage.revision, row.damage.expected)
 
     async def jobs(
         self, limit: int = -1, *, before: tuple[float, str] | None = None, **filters: Unpack[RunFilters]

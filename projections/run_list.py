@@ -39,11 +39,12 @@ from ..eventlog.events import (
     Usage,
 )
 from ..eventlog.offload import outline_of
+from ..eventlog.ports import Subject
 from ..eventlog.priorities import Priority
 from ..eventlog.sealing.keyring import user_in
 from .money import plus_cost
 from .operating.waits import RunWaits, fold_waits
-from .projection import Value
+from .projection import Damage, Value
 
 RunListStatus = Literal["queued", "running", "paused", "completed", "error", "cancelled"]
 """`queued` until the first claim, then `running`; the others as in `status` events."""
@@ -63,6 +64,8 @@ INPUT_MAX = 200
 
 _ENDED_BY_ANSWERS = frozenset({"approval", "unverifiable", "budget"})
 
+DAMAGED = "damaged"
+"""The column that is 1 for a run whose log is damaged, otherwise None."""
 BACKWARDS = "backwards"
 """The column with the reversed run id, so that runs can be found by the end of their ids."""
 
@@ -103,6 +106,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     - `waits` is what it waits for, as far as its own log says.
     - `buried` is empty, or how the family was erased: deleted, or archived at `url`. Such a row has the totals of its
       family, and no texts.
+    - `damage` is set if the log of the run is damaged: the row says what is before that. If nothing is, it has neither
+      an agent nor times.
     - `forked_from` and `forked_at` are the run and revision from which a fork was made; its shared history counts as
       its own.
     """
@@ -149,6 +154,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     position: int = 0
     buried: Literal["", "deleted", "archived"] = ""
     url: str = ""
+    damage: Damage | None = None
 
     @property
     def over(self) -> bool:
@@ -188,6 +194,7 @@ class RunList:
         "job_id",
         "rolls_back",
         "taken_at",
+        DAMAGED,
         BACKWARDS,
     )
     indexes = (
@@ -215,6 +222,7 @@ class RunList:
         ("job_id",),
         ("rolls_back",),
         ("taken_at",),
+        (DAMAGED,),
         (BACKWARDS,),
     )
 
@@ -250,10 +258,24 @@ class RunList:
             position=recorded.position,
         )
 
+    def damaged(self, row: RunRow | None, subject: Subject, damage: Damage) -> RunRow:
+        """Return the row with its first damage."""
+        before = row or RunRow(
+            run_id=subject.id,
+            root_id=subject.root,
+            shard=subject.shard,
+            agent="",
+            agent_path="",
+            submitted_at=0.0,
+            updated_at=0.0,
+        )
+        return before if before.damage is not None else msgspec.structs.replace(before, damage=damage)
+
     def index(self, row: RunRow) -> tuple[Value, ...]:
         """Return the values of `columns`."""
         taken_at = row.takeover.at if row.takeover is not None else None
-        return *(getattr(row, name) for name in self.columns[:-2]), taken_at, row.run_id[::-1]
+        damaged = 1 if row.damage is not None else None
+        return *(getattr(row, name) for name in self.columns[:-3]), taken_at, damaged, row.run_id[::-1]
 
 
 def _takeover(row: RunRow, event: Claimed, at: float) -> Takeover:
@@ -292,6 +314,7 @@ def tombstone_row(row: RunRow, event: Buried, recorded: Recorded) -> RunRow:
         position=recorded.position,
         buried=event.how,
         url=event.url,
+        damage=None,
     )
 
 

@@ -29,10 +29,12 @@ async def open_roots(runtime: Runtime) -> list[RunRow]:
 
 
 class Fleet:
-    """The processes that are present in a namespace, and the open runs that wait for a worker, oldest first."""
+    """The processes that are present in a namespace, the open runs that wait for a worker, and the damaged runs."""
 
-    def __init__(self, present: Sequence[Presence], waiting: Sequence[RunRow]) -> None:
-        self.present, self.waiting = present, waiting
+    def __init__(
+        self, present: Sequence[Presence], waiting: Sequence[RunRow], damaged: Sequence[RunRow]
+    ) -> None:
+        self.present, self.waiting, self.damaged = present, waiting, damaged
 
     @classmethod
     async def of(cls, settings: Settings) -> Fleet:
@@ -42,10 +44,12 @@ class Fleet:
         async with opened(settings) as runtime:
             rows = await rows_with_unserved(runtime, await open_roots(runtime))
             present = await runtime.log.leases.present()
-        return cls(present, [row for row in rows if row.waiting_for == "worker"])
+            damaged = await (await runtime.index()).damaged()
+        waiting = [row for row in rows if row.waiting_for == "worker" and row.damage is None]
+        return cls(present, waiting, damaged)
 
     def checks(self) -> Iterator[Check]:
-        """Yield a finding for each worker, and for each agent whose runs wait."""
+        """Yield a finding for each worker, for each agent whose runs wait, and for each damaged run."""
         workers = [each for each in self.present if each.serves]
         for worker in workers:
             yield Check(name="worker", state="ok", detail=_told(worker))
@@ -53,6 +57,10 @@ class Fleet:
             yield Check(name="worker", state="ok", detail="none is there; programs drive runs of their own")
         for _, rows in groupby(sorted(self.waiting, key=_why), _why):
             yield _waits(list(rows))
+        for row in self.damaged:
+            if row.damage is not None:
+                remedy = f"foldlog runs delete {row.run_id}"
+                yield Check(name="runs", state="wrong", detail=row.damage.detail, remedy=remedy)
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON values."""

@@ -15,7 +15,7 @@ COUNTED_MAX = 10_000
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The filters of runs. `q` is part of the input's first line or of the id.
 
-    `children=0` leaves out child runs, `forks=0` forks.
+    `children=0` leaves out child runs, `forks=0` forks; `damaged=1` leaves only runs whose logs are damaged.
     """
 
     status: RunListStatus | None = None
@@ -37,6 +37,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     q: str | None = None
     children: bool = True
     forks: bool = True
+    damaged: bool = False
 
     def filters(self) -> RunFilters:
         """Return the filters as arguments of the projection's query."""
@@ -60,6 +61,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             text=self.q or None,
             children=self.children,
             forks=self.forks,
+            damaged=self.damaged,
         )
 
     def takes(self, row: RunRow) -> bool:
@@ -76,6 +78,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             and (not self.q or self.q in row.input or self.q in row.run_id)
             and (self.children or row.parent is None)
             and (self.forks or row.forked_from is None)
+            and (not self.damaged or row.damage is not None)
         )
 
 

@@ -69,6 +69,7 @@ class Metrics:
         for rule in rules:  # Prometheus sees no increase in a counter that first appears at 1
             self._violations.labels(namespace, rule)
         self._runs = gauge("foldlog_runs", "Open runs now.", "status")
+        self._damaged = gauge("foldlog_runs_damaged", "Runs whose logs are damaged.")
         self._waiting = gauge("foldlog_runs_waiting", "Open runs by what they wait for.", "waiting_for")
         self._approvals = gauge("foldlog_approvals_pending", "Approvals that wait for a decision.")
         self._approval_age = gauge(
@@ -132,6 +133,7 @@ class Metrics:
         for status in OPEN:
             counts = await index.count_runs(COUNT_MAX, status=status)
             self._runs.labels(where, status).set(counts[status])
+        self._damaged.labels(where).set(await index.count_damaged())
         waits = await index.count_waits()
         for waiting_for in self._waits_told | set(waits):
             self._waiting.labels(where, waiting_for).set(waits.get(waiting_for, 0))

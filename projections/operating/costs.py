@@ -23,8 +23,9 @@ from ...eventlog.events import (
     Usage,
 )
 from ...eventlog.offload import outline_of
+from ...eventlog.ports import Subject
 from ..money import plus_cost
-from ..projection import Value
+from ..projection import Damage, Value
 
 By = Literal["day", "agent", "model", "session", "user"]
 
@@ -98,6 +99,10 @@ class Costs:
                 case _:
                     pass
         return after
+
+    def damaged(self, row: RunCosts | None, _subject: Subject, _damage: Damage) -> RunCosts | None:
+        """Return the row as it is; the row of the run list tells of the damage."""
+        return row
 
     def index(self, row: RunCosts) -> tuple[Value, ...]:
         """Return the values of `columns`."""

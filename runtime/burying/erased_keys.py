@@ -42,8 +42,10 @@ async def erase_key(
     """Erase the key of an owner for good, and return the receipt; null if there was no key.
 
     Raises `RunOpen` for a run that still needs it: a run without its words cannot go on, so it is cancelled before.
-    A run that is submitted at the same time is cancelled by the worker that finds it.
+    A run that is submitted at the same time is cancelled by the worker that finds it. Raises `LogCorrupted` while a run
+    is damaged, since nobody knows whose it is.
     """
+    await index.check_intact()
     rows = await _rows(index, owner)
     for row in rows:
         if not row.over:

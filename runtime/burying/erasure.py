@@ -125,7 +125,8 @@ class Eraser:
     ) -> Receipt:
         """Erase the selected families and return the receipt; those that are open are left alone, and named.
 
-        A run given by its id is erased also if its log is damaged, and if no list can be read because of that. Raises
+        A run given by its id is erased also if its log is damaged, and if no list can be read because of that; any
+        other selection is refused while a run is damaged, whose user, session or age nobody knows. Raises
         `RunOpen`, `RunNotFound` and `ConfigError` for runs given by their ids, before anything is erased;
         `LogUnavailable`, `LogCorrupted`. A copy that cannot be deleted is listed as left.
         """
@@ -235,6 +236,7 @@ class Eraser:
                 if not row.buried:
                     await check_buriable(self._log, _subject(row), damaged=True)
         else:
+            await self._index.check_intact()
             named = await self._index.runs(
                 user=selection.user, session=selection.session, agent=selection.agent, limit=-1
             )

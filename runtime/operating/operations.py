@@ -55,10 +55,11 @@ class Operations:
     async def why(self, rows: Sequence[RunRow], tz: tzinfo | None = None) -> dict[str, Why]:
         """Return why runs of the run list wait, by run id; runs that wait for nothing are left out.
 
-        Points in time are told in `tz` (None: the local time of this process).
+        So are damaged ones: what they wait for is not known. Points in time are told in `tz` (None: the local time of
+        this process).
         """
         index = await self._index()
-        waiters = [waiter_of_row(row) for row in rows if not row.over]
+        waiters = [waiter_of_row(row) for row in rows if not row.over and row.damage is None]
         if not waiters:
             return {}
         parents = {run.root_id for run in waiters}

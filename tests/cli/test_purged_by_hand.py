@@ -48,7 +48,15 @@ def test_what_a_stranger_removed_is_named_and_erased_and_both_sessions_go_on(pro
     for session, gone in (("one", purged), ("two", damaged)):
         assert project.run(*hello, "--session", session).code == 0
         assert gone not in project.run("sessions", "show", session).out
-    assert project.run("runs", "list").code == 1
+    for command in (("runs", "list"), ("runs", "list", "--session", "one"), ("approvals", "list")):
+        told = project.run(*command)
+        assert told.code == 1
+        assert f"damaged: the log of run {damaged} is damaged at revision" in told.err
+        assert f"`foldlog runs delete {damaged}`" in told.err
+    rows = {row["run_id"]: row for row in project.run("runs", "list", "--json").document}
+    assert (rows[damaged]["damage"]["revision"], len(rows)) == (rows[damaged]["revision"] + 1, 3)
+    refused = project.run("runs", "delete", "--session", "two")
+    assert (refused.code, f"the log of run {damaged} is damaged" in refused.error) == (1, True)
     deleted = project.run("runs", "delete", damaged, "--json").document
     assert list(deleted["erased"][0]["damaged"]) == [damaged]
     assert [row["buried"] for row in project.run("runs", "list", "--json").document] == ["", "", "deleted"]

@@ -207,6 +207,12 @@ def test_of_a_damaged_run_the_page_shows_what_is_before_the_damage_and_names_its
         damaged.do(damaged.plant(whole))
         page.goto(f"{damaged.address}runs/{whole.root}")
         expect(alert).to_contain_text(f"Run {whole.root}, revision 1.")
+        for path in ("runs", "approvals"):
+            page.goto(f"{damaged.address}{path}")
+            expect(alert).to_contain_text("2 runs are damaged")
+            expect(alert).to_contain_text(f"the log of run {broken.root} is damaged at revision 4: ")
+        page.goto(f"{damaged.address}runs?f=damaged:yes")
+        expect(page.get_by_role("row").filter(has_text="damaged at revision")).to_have_count(2)
 
 
 SWEPT = """async () => {

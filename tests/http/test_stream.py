@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -350,7 +351,35 @@ async def test_a_viewer_of_a_damaged_run_gets_what_is_before_the_damage_and_then
             assert (await again.next()).data == damage.data
         async with viewing(served, f"run:{family.root}", "runs", "approvals") as beside:
             told = {got.data["topic"]: got.event for got in [await beside.next() for _ in range(4)]}
-        assert told == {"runs": "damage", "approvals": "damage", f"run:{family.root}": "damage"}
+        assert told == {"runs": "list", "approvals": "list", f"run:{family.root}": "damage"}
+
+
+async def test_viewers_of_lists_read_again_when_a_run_is_found_damaged_and_each_list_names_it() -> None:
+    log, family = MemoryLog(), Family("damaged")
+    family.begin()
+    family.claim(1)
+    family.commit(Status(status="completed"), epoch=1)
+    family.damage()
+    *whole, last = family.stored
+    position = NEW
+    for each in whole:
+        (at,) = await log.events.append(CommitWrite(each.subject, position, each.data))
+        position = At(at)
+    async with api(log) as served, viewing(served, "runs?status=paused", "approvals") as reader:
+        for _ in range(2):
+            assert (await reader.next()).event == "list"
+        await log.events.append(CommitWrite(last.subject, position, last.data))
+        told = [await reader.next() for _ in range(2)]
+        assert {got.data["topic"] for got in told} == {"runs?status=paused", "approvals"}
+        assert {got.event for got in told} == {"resync"}
+        async with served.client("viewer") as client:
+            for path in ("runs?status=paused", "approvals", "runs?damaged=1"):
+                answer = (await client.get(path)).json()
+                assert [row["run_id"] for row in answer["damaged"]] == [family.root]
+                assert answer["damaged"][0]["damage"]["revision"] == 4
+            assert answer["rows"] == answer["damaged"]
+            gauges = (await client.get("metrics")).text
+        assert re.search(r"^foldlog_runs_damaged\{.*\} 1$", gauges, re.MULTILINE)
 
 
 async def test_a_reader_that_is_too_slow_reads_again(monkeypatch: pytest.MonkeyPatch) -> None:

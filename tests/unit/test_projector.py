@@ -305,12 +305,18 @@ async def test_a_follower_folds_what_comes_also_after_a_rebuild_by_another_proce
         assert rows_in(other) == writer.expected()
 
 
-async def test_a_follower_of_a_damaged_log_stops_with_what_is_wrong():
-    writer = Writer(MemoryLog(shards=2))
-    await writer.write_all(canonical_trace("a"))
-    async with index_of(Tampered(writer.log, without=(3,))) as index:
-        with pytest.raises(LogCorrupted):
-            await index.follow()
+async def test_a_follower_passes_over_a_damaged_run_and_tells_that_its_row_has_changed():
+    writer, awaited = Writer(MemoryLog()), Awaited()
+    await writer.write_all(canonical_trace("a"), canonical_trace("b"))
+    follower = Projector(Tampered(writer.log, without=(3,)), (awaited, Approvals(), Costs()))
+    async with contextlib.aclosing(follower.changes()) as changes:
+        assert await anext(changes) is None
+        following = asyncio.ensure_future(follower.follow())
+        await awaited.over["root-b"].wait()
+        assert await anext(changes) == {"root-a", "root-b"}
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    await follower.aclose()
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -492,8 +498,14 @@ class TamperedEvents:
                 data = self._replaced.get(stored.position, stored.data)
                 yield Stored(stored.subject, stored.position, data)
 
-    def follow(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
-        return self.read(selector, after)
+    async def follow(self, selector: Selector, after: int = 0) -> AsyncIterator[Stored]:
+        async for stored in self.read(selector, after):
+            yield stored
+        await asyncio.Event().wait()
+
+    async def find(self, shard: int, run: str) -> Subject | None:
+        found = [each.subject async for each in self.read(Shard(shard)) if each.subject.id == run]
+        return found[0] if found else None
 
 
 class Tampered:
@@ -515,14 +527,32 @@ class Instant:
         self.slept_s += delay_s
 
 
-async def test_a_missing_commit_is_found_and_never_folded_over():
+async def test_of_a_run_with_a_missing_commit_the_row_stays_as_before_it_and_others_go_on():
+    writer = Writer(MemoryLog())
+    await writer.write_all(canonical_trace(), canonical_trace("b"))
+    whole = writer.expected()["runs"]
+    async with index_of(Tampered(writer.log, without=(3,))) as index:
+        after, before = await index.runs()
+        assert after == whole["root-b"]
+        assert (before.run_id, before.revision, before.status) == ("root-a", 5, "running")
+        assert before.damage is not None
+        assert before.damage.revision == 6
+        assert "the log of run root-a is damaged at revision 6: " in before.damage.detail
+        assert "`foldlog runs delete root-a`" in before.damage.detail
+        assert await index.damaged() == [before]
+        with pytest.raises(LogCorrupted) as raised:
+            await index.check_intact()
+        assert (raised.value.run, raised.value.revision) == ("root-a", 6)
+
+
+async def test_a_run_of_which_nothing_can_be_read_is_listed_as_damaged():
     writer = Writer(MemoryLog())
     await writer.write_all(canonical_trace())
-    async with index_of(Tampered(writer.log, without=(3,))) as index:
-        with pytest.raises(LogCorrupted) as raised:
-            await index.runs()
-        assert (raised.value.run, raised.value.revision) == ("root-a", 6)
-        assert rows_in(index) == {"runs": {}, "approvals": {}, "costs": {}}
+    async with index_of(Tampered(writer.log, without=(1,))) as index:
+        (row,) = await index.runs()
+        assert (row.run_id, row.root_id, row.agent, row.submitted_at) == ("root-a", "root-a", "", 0.0)
+        assert row.damage is not None
+        assert row.damage.expected.startswith("the next stored commit begins at revision")
 
 
 async def test_an_altered_commit_is_found():
@@ -530,8 +560,34 @@ async def test_an_altered_commit_is_found():
     await writer.write_all(canonical_trace())
     altered = writer.stored[-1].data.replace(b"Final", b"Fatal")
     async with index_of(Tampered(writer.log, replaced={writer.stored[-1].position: altered})) as index:
-        with pytest.raises(LogCorrupted, match="checksum"):
-            await index.runs()
+        for _ in range(2):  # the damaged commit is the one that is read again
+            (row,) = await index.runs()
+            assert row.damage is not None
+            assert "checksum" in row.damage.expected
+        await writer.write_all(canonical_trace("b"))
+        assert [each.damage is None for each in await index.runs()] == [True, False]
+
+
+@pytest.mark.parametrize("told", ["differs from the one", "is missing"])
+async def test_a_last_commit_that_is_damaged_after_it_was_folded_is_the_damage_of_its_run(
+    tmp_path: Path, told: str
+):
+    writer = Writer(MemoryLog())
+    await writer.write_all(canonical_trace())
+    async with index_of(writer.log, tmp_path / "rows") as index:
+        await index.catch_up()
+    last = writer.stored[-1]
+    await writer.write_all(canonical_trace("b"))
+    if told == "is missing":
+        log = Tampered(writer.log, without=(last.position,))
+    else:
+        log = Tampered(writer.log, replaced={last.position: last.data.replace(b"Final", b"Fatal")})
+    async with index_of(log, tmp_path / "rows") as index:
+        later, damaged = await index.runs()
+        assert (later.run_id, later.damage, later.status) == ("root-b", None, "completed")
+        assert (damaged.run_id, damaged.status) == ("root-a", "completed")
+        assert damaged.damage is not None
+        assert told in damaged.damage.expected
 
 
 async def test_a_log_that_lost_its_tail_is_found_after_another_look(tmp_path: Path):

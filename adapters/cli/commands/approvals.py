@@ -11,6 +11,7 @@ from ..exits import OK
 from ..json_options import json_option
 from ..options import Json
 from ..settings import Settings, settings_of
+from .listing import tell_damaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +55,7 @@ def list_(
     every: Annotated[bool, typer.Option("--all", help="Include decided approvals.")] = False,
     json: Json = False,
 ) -> int:
-    """List pending approvals, oldest first."""
+    """List pending approvals, oldest first. Exit 1 if the log of a run is damaged, which is named."""
     from ..loops import run_async
 
     return run_async(_list(settings_of(context), run, every=every, json=json))
@@ -240,12 +241,13 @@ async def _list(settings: Settings, run: str | None, *, every: bool, json: bool)
         index = await runtime.index()
         run = await run_named(runtime, run) if run is not None else None
         rows = await index.approvals(None if every else True, run)
+        code = await tell_damaged(screen, index)
     if json:
         screen.json([msgspec.to_builtins(row) for row in rows])
-        return OK
+        return code
     if not rows:
         screen.say("no approvals" if every else "no pending approvals")
-        return OK
+        return code
     run_column = Column("run")
     columns = [
         Column("approval"),
@@ -261,7 +263,7 @@ async def _list(settings: Settings, run: str | None, *, every: bool, json: bool)
     at = columns.index(Column("requested")) + 1 if screen.live else 1
     columns.insert(at, run_column)
     screen.table(columns, [_cells(row, at, live=screen.live) for row in rows])
-    return OK
+    return code
 
 
 def _cells(row: ApprovalRow, at: int, *, live: bool) -> list[Cell]:

@@ -139,7 +139,8 @@ async def _selected(runtime: Runtime, filters: Filters, before: str | None, bulk
     """Return the roots that the filters select and that ended before the time, if one is given.
 
     Erased runs are among them, since an archive may have copies of them. With a limit, only runs that can be erased
-    are, the newest first; and `--all` means what is over.
+    are, the newest first; and `--all` means what is over. Raises `LogCorrupted` while a run is damaged: nobody knows
+    what selects it.
     """
     from ..output.times import time_of
 
@@ -147,6 +148,7 @@ async def _selected(runtime: Runtime, filters: Filters, before: str | None, bulk
         await runtime.index(),
         time_of(before, runtime.log.clock.now()) if before is not None else None,
     )
+    await index.check_intact()
     rows = await index.runs(**await filters.query(runtime), limit=-1)
     roots = [row for row in rows if row.run_id == row.root_id and (row.over or not bulk.everything)]
     found = [row for row in roots if until is None or (row.over and row.updated_at < until)]

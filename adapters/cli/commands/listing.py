@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from ..exits import NO, OK
+
 if TYPE_CHECKING:
     from ....projections.family_totals import FamilyTotals
     from ....projections.operating.why import Why
@@ -60,7 +62,15 @@ _OPTIONS: dict[str, Any] = {
     "root": Annotated[str | None, typer.Option(metavar="RUN", help="Only this run and its family.")],
 }
 """The options that select runs, by the fields of `Filters`."""
-_STYLES = {"completed": "green", "error": "red", "cancelled": "red", "paused": "yellow", "running": "cyan"}
+DAMAGED = "damaged"
+_STYLES = {
+    "completed": "green",
+    "error": "red",
+    "cancelled": "red",
+    DAMAGED: "red",
+    "paused": "yellow",
+    "running": "cyan",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -259,7 +269,7 @@ async def rows_with_unserved(runtime: Runtime, rows: Sequence[RunRow]) -> list[R
 
 def _is_idle(row: RunRow) -> bool:
     """Return whether the run is open without an event that says what it waits for."""
-    return row.status in {"queued", "running"} and row.waiting_for is None
+    return row.status in {"queued", "running"} and row.waiting_for is None and row.damage is None
 
 
 def _unserved(row: RunRow) -> RunRow:
@@ -269,6 +279,15 @@ def _unserved(row: RunRow) -> RunRow:
 
     reason = f"no live worker serves {row.agent!r}"
     return msgspec.structs.replace(row, waiting_for=WORKER, reason=reason)
+
+
+async def tell_damaged(screen: Screen, index: RunIndex) -> int:
+    """Tell of the damaged runs, whatever is listed, since no list can place them; return the exit code."""
+    damaged = await index.damaged()
+    for row in damaged:
+        if row.damage is not None:
+            screen.say(("damaged: ", "red"), row.damage.detail, important=True)
+    return NO if damaged else OK
 
 
 async def tell_runs(screen: Screen, index: RunIndex, lines: Sequence[Listed]) -> None:
@@ -307,13 +326,16 @@ def _cells(line: Listed, end: str, *, live: bool) -> list[Cell]:
 
     row, family = line.row, line.family
     reason = f"{row.error_type}: {row.error}" if row.error_type else row.reason
+    if row.damage is not None:
+        reason = f"damaged at revision {row.damage.revision}: {row.damage.expected}"
+    status = row.status if row.damage is None else DAMAGED
     return [
         Id(row.run_id, end, below=line.depth > 0),
         Branch(row.agent_path, line.depth, line.name),
-        (row.status, _STYLES.get(row.status, "")),
+        (status, _STYLES.get(status, "")),
         str(row.revision),
         row.executor,
-        moment(row.submitted_at),
+        moment(row.submitted_at) if row.submitted_at else "",
         f"{max(0.0, row.updated_at - row.submitted_at):.1f} s",
         str(family.runs),
         str(family.steps),

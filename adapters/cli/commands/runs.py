@@ -48,7 +48,10 @@ def list_(
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of families, newest first.")] = 50,
     json: Json = False,
 ) -> int:
-    """List runs, newest first. Each family is one line, that of its root, unless --children is given."""
+    """List runs, newest first. Each family is one line, that of its root, unless --children is given.
+
+    Exit 1 if the log of a run is damaged, which is named whatever the options select.
+    """
     from ..loops import run_async
 
     return run_async(
@@ -394,7 +397,7 @@ async def _list(
             await listing.tell_runs(screen, index, found)
         else:
             screen.say("no runs")
-    return OK
+        return await listing.tell_damaged(screen, index)
 
 
 # --- show -------------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ export const NAMES = /** @type {Record<string, string>} */ ({
   until: "to",
   children: "children",
   forks: "forks",
+  damaged: "damaged",
 });
 
 /** @typedef {{name: string, value: string}} Token  `name` is empty for words to look for */
@@ -51,10 +52,11 @@ export function parameters(text) {
     else if (name === "since" || name === "until") {
       const seconds = parseSpan(value), at = seconds === null ? Date.parse(value) / 1000 : Math.floor(Date.now() / 1000 - seconds);
       if (!Number.isNaN(at)) given[NAMES[name]] = at;
-    } else if (name === "children" || name === "forks") given[name] = /^(1|yes|true)$/.test(value) ? "1" : "0";
+    } else if (["children", "forks", "damaged"].includes(name)) given[name] = /^(1|yes|true)$/.test(value) ? "1" : "0";
     else given[NAMES[name]] = value;
   }
   if ("parent" in given || "root" in given) given.children = "1";
+  if (given.damaged === "1") given.children = given.forks = "1";
   // Of what a run, a family or a job has, nothing is left out.
   if (["forked_from", "parent", "root", "job"].some((name) => name in given)) given.forks = "1";
   if (words.length) given.q = words.join(" ");

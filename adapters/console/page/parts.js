@@ -71,6 +71,7 @@ export function Time({ at }) {
 
 /** How long something took, or takes still. @param {{from: number, to: number|null|undefined}} props */
 export function Took({ from, to }) {
+  if (!from) return html`<span class="dim">–</span>`;
   return html`<span>${span((to ?? now.value) - from)}</span>`;
 }
 
@@ -140,6 +141,15 @@ export function Failed({ problem, retry, title }) {
   }<p class="row">${retry ? html`<button type="button" onClick=${retry}>Retry</button>` : null}${again ? html`<span class="dim">It is tried again by itself.</span>` : null}${
     problem.requestId ? html`<span class="dim">request <code>${problem.requestId}</code><${Copy} text=${problem.requestId} what="request id" /></span>` : null
   }</p></div>`;
+}
+
+const DAMAGED_SHOWN = 5;
+
+/** The runs whose logs are damaged, above every list: none can place them. @param {{rows: any[]|undefined}} props */
+export function Damaged({ rows = [] }) {
+  if (!rows.length) return null;
+  const more = rows.length - DAMAGED_SHOWN;
+  return html`<div class="failed damaged" role="alert"><h2><${Icon} name="warning" /> ${rows.length === 1 ? "A run is damaged" : `${rows.length} runs are damaged`}</h2>${rows.slice(0, DAMAGED_SHOWN).map((row) => html`<p key=${row.run_id}><${Id} id=${row.run_id} href=${`/runs/${encodeURIComponent(row.run_id)}`} copy=${false} /> ${visible(row.damage.detail)}</p>`)}${more > 0 ? html`<p>And ${more} more: <code>foldlog runs list</code> names them.</p>` : null}</div>`;
 }
 
 /** Nothing to show, and what to do about it. `first`: its title is that of the page.

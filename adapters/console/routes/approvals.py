@@ -9,8 +9,9 @@ import msgspec
 from ....eventlog.errors import ApprovalError
 from ....eventlog.events import ToolEffect
 from ....projections.approvals import ApprovalRow
+from ....projections.run_list import RunRow
 from ...http.answers import Refused
-from ..paging import Rows, parse_place, place_of
+from ..paging import parse_place, place_of
 from ..problems import Problem
 from ..routing import LIMIT_MAX, Call, Nothing, Route
 
@@ -88,7 +89,18 @@ class Revoked(msgspec.Struct, frozen=True):
     revoked: int
 
 
-async def list_approvals(call: Call[ApprovalsQuery, Nothing]) -> Rows[ApprovalRow]:
+class ListedApprovals(msgspec.Struct, frozen=True):
+    """A page of approvals. `next` is the `before` of the page after it, null on the last one.
+
+    `damaged` are the runs of the namespace whose logs are damaged, at most 100: nobody knows what they ask for.
+    """
+
+    rows: list[ApprovalRow]
+    next: str | None
+    damaged: list[RunRow]
+
+
+async def list_approvals(call: Call[ApprovalsQuery, Nothing]) -> ListedApprovals:
     """List approvals: pending ones, oldest first; or decided ones, newest first."""
     index, query = await call.door.index(), call.query
     found = [row for row in await index.approvals(query.pending, query.run) if query.takes(row)]
@@ -104,7 +116,8 @@ async def list_approvals(call: Call[ApprovalsQuery, Nothing]) -> Rows[ApprovalRo
         found = found[seen[-1] + 1 :] if seen else found
     page = found[: query.limit]
     more = len(found) > query.limit
-    return Rows(page, place_of(page[-1].requested_at, page[-1].approval_id) if more else None)
+    following = place_of(page[-1].requested_at, page[-1].approval_id) if more else None
+    return ListedApprovals(page, following, await index.damaged())
 
 
 def _is_until(row: ApprovalRow, place: tuple[float, str], *, newest_first: bool) -> bool:
@@ -185,7 +198,7 @@ ROUTES = (
         role="viewer",
         endpoint=list_approvals,
         query=ApprovalsQuery,
-        answer=Rows[ApprovalRow],
+        answer=ListedApprovals,
     ),
     Route(
         method="GET",

@@ -228,6 +228,7 @@ async def _gauges(call: Call[Any, Any], index: RunIndex) -> list[str]:
         f'foldlog_runs_waiting{{namespace="{name}",waiting_for="{what}"}} {n}\n' for what, n in waits.items()
     ]
     more = {
+        "foldlog_runs_damaged": ("Runs whose logs are damaged.", await index.count_damaged()),
         "foldlog_approvals_pending": ("Approvals that wait for a decision.", len(await index.approvals())),
         "foldlog_projections_lag_commits": ("Commits that the projections lack.", await index.lag()),
         "foldlog_workers": ("Processes that drive runs.", len(await call.runtime.log.leases.present())),

@@ -64,11 +64,16 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Runs(msgspec.Struct, frozen=True):
-    """A page of runs. `next` is the `before` of the page after it; a stream of this list goes on from `cursor`."""
+    """A page of runs. `next` is the `before` of the page after it; a stream of this list goes on from `cursor`.
+
+    `damaged` are the runs of the namespace whose logs are damaged, at most 100, whatever the filters: their rows end
+    before the damage, and may belong elsewhere.
+    """
 
     rows: list[RunRow]
     next: str | None
     cursor: str
+    damaged: list[RunRow]
 
 
 class EventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -178,7 +183,8 @@ async def list_runs(call: Call[RunsQuery, Nothing]) -> Runs:
     page = rows[: query.limit]
     more = len(rows) > query.limit
     following = place_of(getattr(page[-1], order), page[-1].run_id) if more else None
-    return Runs(page, following, places_text(index.reached()))
+    cursor = places_text(index.reached())
+    return Runs(page, following, cursor, await index.damaged())
 
 
 async def count_runs(call: Call[RunQuery, Nothing]) -> dict[str, int | str]:

@@ -128,7 +128,7 @@ class Lists:
     async def watched(self, topic: ListTopic, wake: Callable[[], None]) -> AsyncGenerator[None]:
         """Offer changes to a list while open: first those since its cursor, then new ones.
 
-        If the log is damaged, only this topic ends; the other topics of the connection go on.
+        If the log cannot be listed, only this topic ends; the other topics of the connection go on.
         """
         try:
             await self._begin(topic, wake)
@@ -271,14 +271,22 @@ class Lists:
         if not topics:
             return
         rows, approvals = await index.rows_of(runs)
+        damaged = any(row.damage is not None for row in rows)
         for topic in topics:
+            if damaged:  # no list can place such a run, and each of them tells of it
+                topic.lose(places)
+                self._wake(topic)
+                continue
             upserts, removes = topic.selection.changed(rows, approvals)
             if upserts or removes:
                 topic.offer(upserts, removes, await topic.selection.counts(index), places)
-                if (wake := self._topics.get(topic)) is not None:
-                    wake()
+                self._wake(topic)
             else:
                 topic.reach(places)
+
+    def _wake(self, topic: ListTopic) -> None:
+        if (wake := self._topics.get(topic)) is not None:
+            wake()
 
     async def aclose(self) -> None:
         """Stop following."""

@@ -1,6 +1,6 @@
 // Approvals: a list of what waits for people, and the chosen one with everything that is needed to decide.
 import { useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
-import { html, Act, Copy, Empty, Facts, Failed, Icon, Id, Loaded, Long, Skeleton, Time, announce, confirmed, narrow, note, useLoaded } from "../parts.js";
+import { html, Act, Copy, Damaged, Empty, Facts, Failed, Icon, Id, Loaded, Long, Skeleton, Time, announce, confirmed, narrow, note, useLoaded } from "../parts.js";
 import { at, get, newKey, post, query, remove } from "../api.js";
 import { follow } from "../stream.js";
 import { go, place, tune, url } from "../route.js";
@@ -55,6 +55,7 @@ export default function Approvals({ approval }) {
   };
   return html`<section class="view approvals"><header class="view-head"><h1>Approvals</h1><span class="chips" role="group" aria-label="Which"><button type="button" aria-pressed=${!decided} onClick=${() => go("/approvals")}>pending</button><button type="button" aria-pressed=${decided} onClick=${() => go("/approvals?decided=1")}>decided</button></span>${list.data ? html`<span class="dim">${plural(rows.length, decided ? "answer" : "approval")}${list.data.next ? " and more" : ""}</span>` : null}</header>
     ${chosen.size && !decided ? html`<${Batch} chosen=${chosen} rows=${rows} keep=${choosing} done=${() => { list.reload(); last.reload(); }} />` : null}
+    <${Damaged} rows=${list.data?.damaged} />
     ${list.error ? html`<${Failed} problem=${list.error} retry=${list.reload} />` : !list.data ? html`<${Skeleton} />` : !rows.length && !approval ? html`<${Nothing} last=${last.data?.rows ?? []} decided=${decided} />` : html`<div class=${`inbox${approval ? " one" : ""}`}>
       <${List} groups=${grouped} approval=${approval} decided=${decided} chosen=${chosen} toggle=${toggle} />
       ${approval ? html`<${One} key=${approval} id=${approval} next=${next} />` : null}</div>`}</section>`;

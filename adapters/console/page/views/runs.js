@@ -1,6 +1,6 @@
 // The list of runs: filters, exact counts, any number of rows, and changes as they come.
 import { signal, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
-import { html, Icon, Status, Time, Took, Id, Skeleton, Failed, Empty, Command, Act, announce, confirmed, copied, narrow, note } from "../parts.js";
+import { html, Icon, Status, Time, Took, Id, Skeleton, Failed, Damaged, Empty, Command, Act, announce, confirmed, copied, narrow, note } from "../parts.js";
 import { Grid } from "../grid.js";
 import { at, get, post, query, newKey } from "../api.js";
 import { follow } from "../stream.js";
@@ -57,7 +57,7 @@ function useRuns(filter) {
     };
     const read = async () => {
       const page = await get(`/runs${query({ ...given, limit: PAGE })}`, control.signal);
-      change({ key, rows: page.rows, next: page.next, error: null, fresh: [], asked: null });
+      change({ key, rows: page.rows, next: page.next, damaged: page.damaged, error: null, fresh: [], asked: null });
       begin(page.cursor); // what has changed since then comes, too
       const counts = await get(`/runs/counts${query({ ...given, status: null })}`, control.signal);
       if (!told) change({ counts });
@@ -150,6 +150,7 @@ function useReasons(rows) {
 
 /** Why a run waits, or why it failed, in words. @param {any} row */
 function whyOf(row) {
+  if (row.damage) return row.damage.detail;
   if (row.ended_at) return row.error;
   return reasons.value.get(row.run_id) ?? "";
 }
@@ -177,12 +178,12 @@ function treeOf(rows) {
 
 /** @type {import("../grid.js").Column[]} */
 const COLUMNS = [
-  { id: "status", label: "Status", width: "10.4rem", cell: (/** @type {any} */ row) => html`<${Status} status=${row.status} reason=${row.status === "paused" ? row.reason : row.status === "error" ? row.error_type : ""} />` },
+  { id: "status", label: "Status", width: "10.4rem", cell: (/** @type {any} */ row) => row.damage ? html`<span class="status is-error"><${Icon} name="warning" /><span>damaged</span></span>` : html`<${Status} status=${row.status} reason=${row.status === "paused" ? row.reason : row.status === "error" ? row.error_type : ""} />` },
   { id: "run", label: "Run", width: "9.2rem", cell: (/** @type {any} */ row) => html`${row.depth ? html`<span class="dim" aria-hidden="true">${"· ".repeat(Math.min(row.depth, 6))}</span><span class="visually-hidden">level ${row.depth} </span>` : null}<a class="mono" tabindex="-1" href=${url(`/runs${at(row.run_id)}`)} title=${visible(row.run_id)}>${shortened(row.run_id)}</a>${row.forked_from ? html` <span class="tag" title=${`Fork of ${row.forked_from}`}>fork</span>` : null}${row.parent ? html` <span class="tag" title=${`Child of ${row.parent}`}>child</span>` : null}` },
   { id: "agent", label: "Agent", width: "minmax(5rem, .7fr)", narrow: false, cell: (/** @type {any} */ row) => visible(row.agent) },
   { id: "input", label: "Input, and why it waits", width: "minmax(9rem, 3fr)", cell: (/** @type {any} */ row) => {
     const why = whyOf(row);
-    return html`<span class="line" title=${visible(row.input)}>${oneLine(row.input, 200) || html`<span class="dim">${row.buried ? row.buried : "no input"}</span>`}</span>${why ? html`<span class=${`line why ${row.status === "error" ? "bad" : ""}`} title=${visible(why)}>${oneLine(why, 200)}</span>` : null}`;
+    return html`<span class="line" title=${visible(row.input)}>${oneLine(row.input, 200) || html`<span class="dim">${row.buried ? row.buried : "no input"}</span>`}</span>${why ? html`<span class=${`line why ${row.status === "error" || row.damage ? "bad" : ""}`} title=${visible(why)}>${oneLine(why, 200)}</span>` : null}`;
   } },
   { id: "meta", label: "Agent, started, cost", width: "0", wide: false, cell: (/** @type {any} */ row) => html`${visible(row.agent)} · <${Time} at=${row.submitted_at} />${row.cost_usd === null ? "" : ` · ${money(row.cost_usd)}`}` },
   { id: "started", label: "Started", width: "7.2rem", from: SHARED, narrow: false, cell: (/** @type {any} */ row) => html`<${Time} at=${row.submitted_at} />` },
@@ -259,7 +260,7 @@ export default function Runs() {
       <${Grid} label="Runs" columns=${mayAct() && !narrow.value ? [{ id: "choose", label: html`<span class="visually-hidden">Chosen</span>`, width: "1.6rem", cell: (/** @type {any} */ each) => html`<input type="checkbox" tabindex="-1" aria-label=${`Choose ${each.run_id}`} checked=${chosen.has(each.run_id)} onChange=${() => toggle(each)} />` }, ...columns] : columns}
         rows=${shownRows} rowKey=${(/** @type {any} */ each) => each.run_id} total=${list.next ? -2 : list.rows.length} cursor=${cursor} onCursor=${setCursor} onOpen=${(/** @type {any} */ each) => go(`/runs${at(each.run_id)}`)}
         onEnd=${list.more} chosen=${chosen} onChoose=${mayAct() ? toggle : undefined} height=${HEIGHTS[preferences.value.density]} narrowHeight=${96} onTop=${(/** @type {boolean} */ top) => (list.onTop.current = top)} /></div>`;
-  return html`<section class="view runs">${heading}${chips}${chosen.size ? html`<${Batch} chosen=${[...chosen]} done=${() => choose(new Set())} />` : null}${body}</section>`;
+  return html`<section class="view runs">${heading}${chips}${chosen.size ? html`<${Batch} chosen=${[...chosen]} done=${() => choose(new Set())} />` : null}<${Damaged} rows=${list.damaged} />${body}</section>`;
 }
 
 /** @param {{filter: string, field: any}} props */
