@@ -6,7 +6,7 @@ import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
@@ -118,10 +118,16 @@ class ExportQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def show_timeline(call: Call[TimelineQuery, Nothing]) -> Timeline:
     """Show the events of a run and all below it as rows, and everything that takes time as bars."""
     trace, run = await trace_of_run(call)
-    fold, wanted = TimelineFold(), LEVELS[call.query.level]
-    rows = await apart(lambda: [shown(fold.add(event)[0]) for event in below(run, trace.events)])
     cursor = trace.events[-1].cursor if trace.events else None
-    return Timeline([row for row in rows if LEVELS[row.level] <= wanted], fold.bars, cursor)
+    return await apart(lambda: _drawn(run, trace.events, LEVELS[call.query.level], cursor))
+
+
+def _drawn(run: str, events: Iterable[Event], level: int, cursor: str | None) -> Timeline:
+    """Return a timeline whose rows are JSON already: to encode them all at once would hold up the streams."""
+    fold = TimelineFold()
+    rows = (shown(fold.add(event)[0]) for event in below(run, events))
+    encoded = [msgspec.Raw(msgspec.json.encode(row)) for row in rows if LEVELS[row.level] <= level]
+    return Timeline(cast("list[TimelineRow]", encoded), fold.bars, cursor)
 
 
 async def trace_of_run(call: Call[Any, Any]) -> tuple[Trace, str]:
