@@ -161,10 +161,11 @@ def blocks(directory: Path, stream: str = STREAM) -> list[Path]:
     return sorted((files(directory, stream) / "msgs").glob("*.blk"), key=lambda path: int(path.stem))
 
 
-def end_of_last_commit(block: Path) -> int:
-    """Return where the record of the last commit of a run ends: length, position, time, subject, data, checksum.
+def end_of_last(block: Path, kind: bytes) -> int:
+    """Return where the record of the last message of a kind ends: length, position, time, subject, data, checksum.
 
-    It is next to the end of the block, where there may also be a timer that has fired, which nobody misses.
+    A record of a position whose subject is empty says that the message there was removed, such as the schedule of a
+    timer that has fired.
     """
     data, at, end = block.read_bytes(), 0, 0
     while at < len(data):
@@ -172,9 +173,11 @@ def end_of_last_commit(block: Path) -> int:
             int.from_bytes(data[at : at + 4], "little") & 0x7FFFFFFF
         )  # the highest bit says: with a header
         subject_length = int.from_bytes(data[at + 20 : at + 22], "little")
+        subject = data[at + 22 : at + 22 + subject_length]
         at += length
-        if b".run." in data[at - length + 22 : at - length + 22 + subject_length]:
+        if kind in subject if kind else not subject:
             end = at
+    assert end
     return end
 
 
@@ -230,7 +233,10 @@ DAMAGES: dict[str, Damage] = {
     "a byte flipped in a payload of the first block": lambda d, _: flip(blocks(d)[0], 1500),
     "a byte flipped in a payload of the last block": lambda d, _: flip(blocks(d)[-1], 1500),
     "a byte flipped in the checksum at the end of a block": lambda d, _: flip(
-        middle(d), end_of_last_commit(middle(d)) - 1
+        middle(d), end_of_last(middle(d), b".run.") - 1
+    ),
+    "a byte flipped in the checksum of a timer that has fired": lambda d, _: flip(
+        middle(d), end_of_last(middle(d), b".due.") - 1
     ),
     "the last block truncated by a byte": lambda d, _: os.truncate(blocks(d)[-1], size(blocks(d)[-1]) - 1),
     "the last block truncated by half": lambda d, _: os.truncate(blocks(d)[-1], size(blocks(d)[-1]) // 2),
@@ -325,6 +331,10 @@ UNDAMAGED: dict[str, Callable[[Path], object]] = {
     "nothing": lambda _: None,
     "the index deleted": without_index,
     "the consumers deleted": lambda d: [shutil.rmtree(path) for path in d.rglob("obs")],
+    # No message is lost; where the server then takes more for unreadable, that is found.
+    "a byte flipped in the record that a schedule was removed": lambda d: flip(
+        middle(d), end_of_last(middle(d), b"") - 1
+    ),
     "the schedules deleted": lambda d: [path.unlink() for path in d.rglob("sched.db")],
 }
 
