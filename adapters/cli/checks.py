@@ -66,6 +66,9 @@ async def all_checks(settings: Settings) -> AsyncIterator[Check]:
     yield _versions()
     for check in _keys():
         yield check
+    unsealed = _wrapping_key()
+    if unsealed is not None:
+        yield unsealed
     url, is_ours = settings.server or os.environ.get("NATS_URL"), False
     if url == "memory://":
         yield Check(name="log", state="ok", detail="in the memory of each process; gone when it exits")
@@ -135,6 +138,18 @@ def _keys() -> Iterator[Check]:
             yield Check(name="providers", state="ok", detail=name)
 
 
+def _wrapping_key() -> Check | None:
+    """Return the finding on a wrapping key that is configured and cannot be had."""
+    from ...runtime.opening import seal_setting
+
+    try:
+        seal_setting()
+    except ConfigError as error:
+        remedy = "make it there as it was for the processes that write; `foldlog keys generate` makes a first one"
+        return Check(name="seal", state="wrong", detail=str(error), remedy=remedy)
+    return None
+
+
 def _binary(*, needed: bool) -> Check:
     try:
         binary = find_binary()
@@ -171,7 +186,8 @@ async def _server(settings: Settings, url: str, info: ServerInfo | None) -> Asyn
         try:
             async for check in _streams(wire, settings.namespace):
                 yield check
-            if await _stream(wire, Layout(settings.namespace).shard(0)) is not None:
+            is_there = await _stream(wire, Layout(settings.namespace).shard(0)) is not None
+            if is_there and _wrapping_key() is None:
                 async for check in _sealed(settings):
                     yield check
         except FoldlogError as error:

@@ -114,6 +114,19 @@ def test_a_rotation_needs_both_wrapping_keys_and_then_only_the_new_one(project: 
     assert "c2hvcnQ" not in spoilt.err
 
 
+def test_doctor_says_that_the_wrapping_key_is_not_there_and_that_the_streams_are(project: Project):
+    sealed(project)
+    told(project)
+    done = project.run("doctor", "--json", FOLDLOG_SEAL="file:gone.key")
+    assert done.code == 1
+    states = {check["name"]: (check["state"], check["detail"]) for check in done.document["checks"]}
+    assert states["streams"][0] == "ok"
+    assert states["seal"] == (
+        "wrong",
+        "the file gone.key of the wrapping key cannot be read: No such file or directory",
+    )
+
+
 def test_a_namespace_without_sealed_values_says_how_to_have_them(project: Project):
     for command in (("list",), ("rotate",), ("erase", "--user", "ada", "--yes"), ("export", "never.jsonl")):
         refused = project.run("keys", *command)
