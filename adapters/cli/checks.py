@@ -145,7 +145,9 @@ def _wrapping_key() -> Check | None:
     try:
         seal_setting()
     except ConfigError as error:
-        remedy = "make it there as it was for the processes that write; `foldlog keys generate` makes a first one"
+        remedy = (
+            "make it there as it was for the processes that write; `foldlog keys generate` makes a first one"
+        )
         return Check(name="seal", state="wrong", detail=str(error), remedy=remedy)
     return None
 

@@ -57,8 +57,9 @@ class Erased(msgspec.Struct, frozen=True, kw_only=True):
 
     `runs` has the digest of the last commit of each run, `digest` is that of the family. `before`: it was buried
     already, so that only the tombstone is known, and no digests of the runs below the root (they are empty). `user` and
-    `session` are those of the root. `damaged` says of runs what was wrong with their logs, of which only what was left
-    could be erased.
+    `session` are those of the root. `purged`: nothing of it is left but the tombstone; else this user of the server may
+    not erase, and a worker does, a minute later. `damaged` says of runs what was wrong with their logs, of which only
+    what was left could be erased.
     """
 
     run_id: str
@@ -74,6 +75,7 @@ class Erased(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     session: str | None = None
     before: bool = False
+    purged: bool = True
     damaged: dict[str, str] = {}
 
 
@@ -102,11 +104,18 @@ async def check_buriable(log: Log, root: Subject, *, damaged: bool = False) -> F
 
 
 async def bury(
-    log: Log, root: Subject, order: Order, keep: Keep | None = None, *, damaged: bool = False
+    log: Log,
+    root: Subject,
+    order: Order,
+    keep: Keep | None = None,
+    *,
+    damaged: bool = False,
+    leave_purge: bool = False,
 ) -> Erased:
     """Erase the family of a root run that is over; with `keep`, after its copy is stored. Idempotent.
 
-    `damaged`: also if its log is, as far as it is there. Raises `RunOpen`, `RunNotFound`, `ConfigError` for a run that
+    `damaged`: also if its log is, as far as it is there. `leave_purge`: whoever may append a tombstone, but not purge,
+    leaves that to a worker. Raises `RunOpen`, `RunNotFound`, `ConfigError` for a run that
     is not a root, `LogCorrupted` unless `damaged`, `LogUnavailable`, and the errors of `keep`, before anything is
     erased.
     """
@@ -116,16 +125,16 @@ async def bury(
         try:
             family = await check_buriable(log, root, damaged=damaged)
         except RunGone:
-            return await _completed(log, root)
+            return await _completed(log, root, leave_purge=leave_purge)
         except LogCorrupted:
             if await tombstone_of(log, root) is None:
                 raise
-            return await _completed(log, root)
+            return await _completed(log, root, leave_purge=leave_purge)
         url = await keep(root, family.digest) if keep is not None else ""
         erased = await _marked(log, family, order, url)
         if erased is not None:
-            await purge(log, root)
-            return erased
+            purged = await _purged(log, root, leave_purge=leave_purge)
+            return msgspec.structs.replace(erased, purged=purged)
     raise LogUnavailable(f"run {root.id} changes faster than it can be erased; try again")
 
 
@@ -193,9 +202,23 @@ def _timer(root: Subject, path: str, revision: int, ref: str, due_at: float) -> 
     return Timer(id=ref, due_at=due_at, wakeup=wakeup)
 
 
-async def _completed(log: Log, root: Subject) -> Erased:
+async def _purged(log: Log, root: Subject, *, leave_purge: bool) -> bool:
+    """Purge, and return False if the server does not allow it and that may be. Raises what `purge` raises."""
+    try:
+        await purge(log, root)
+    except ConfigError:
+        if not leave_purge:
+            raise
+        return {root} == (left := await remains(log, root)).keys() and len({*left[root]}) == 1
+    return True
+
+
+async def _completed(log: Log, root: Subject, *, leave_purge: bool) -> Erased:
     """Complete the purge of a family that is buried; return what its tombstone says."""
-    tombstone = await purge(log, root)
+    purged = await _purged(log, root, leave_purge=leave_purge)
+    tombstone = await tombstone_of(log, root)
+    if tombstone is None:
+        raise LogUnavailable(f"the tombstone of run {root.id} is not visible now; try again")
     event, commit = tombstone.event, tombstone.recorded.commit
     return Erased(
         run_id=root.id,
@@ -209,6 +232,7 @@ async def _completed(log: Log, root: Subject) -> Erased:
         user=event.row.get("user"),
         session=event.row.get("session"),
         before=True,
+        purged=purged,
     )
 
 

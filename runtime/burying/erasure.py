@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 from collections.abc import Container, Iterable, Sequence
@@ -39,8 +40,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     `keys` are the owners of sealed runs whose keys are still there: whoever has those can read backups and exports from
     before. `not_begun` are those that were selected and not come to, because the erasure was to stop before its end.
 
-    `asked` is the selection as it was given. `at` is in Unix seconds. With `dry_run` nothing was done: `erased` lists
-    what would be, without digests.
+    `asked` is the selection as it was given. A family that is erased but not `purged` is gone for every reader, and a
+    worker erases its bytes, if this user of the server may not. `at` is in Unix seconds. With `dry_run` nothing was
+    done: `erased` lists what would be, without digests.
     """
 
     namespace: str
@@ -157,7 +159,9 @@ class Eraser:
             for lane in dict.fromkeys(row.lane for row in going if row.lane is not None):
                 while await drop_purged_head(self._log, lane):  # a damaged run was open
                     pass
-                await trim_lane(self._log, lane)
+                # Who may not purge leaves the entries, which have no words.
+                with contextlib.suppress(ConfigError):
+                    await trim_lane(self._log, lane)
             await self._index.catch_up()
         gone = {each.run_id for each in erased}
         told = [
@@ -288,7 +292,7 @@ class Eraser:
     async def _erase(self, root: Subject, *, damaged: bool) -> Erased:
         self._pace.begin()
         keep = functools.partial(self._archive.keep, self._log) if self._archive is not None else None
-        erased = await bury(self._log, root, self._order, keep, damaged=damaged)
+        erased = await bury(self._log, root, self._order, keep, damaged=damaged, leave_purge=True)
         if not erased.before:  # else next to nothing was purged, and a repeated erasure has many of those
             await self._rest()
         return erased

@@ -14,7 +14,7 @@ from typing import Any
 import nats
 import pytest
 from foldlog.adapters.cli.app import app
-from foldlog.eventlog import NEW, CommitWrite, ConfigError, Subject
+from foldlog.eventlog import NEW, CommitWrite, ConfigError, RunGone, Subject
 from foldlog.eventlog.embedded import EphemeralServer
 from foldlog.eventlog.jetstream import JetStreamLog
 from foldlog.runtime import Agent, Registry, Runtime, ToolContext, Worker, tool
@@ -177,12 +177,31 @@ async def test_workers_and_operators_erase_runs_and_clients_do_not(
         await runtime.log.events.sweep()
     monkeypatch.setenv("FOLDLOG_ROLE", "client")
     async with Runtime.open(url(guarded, "client"), namespace="shop") as runtime:
-        with pytest.raises(ConfigError, match="does not allow"):
-            await runtime.delete(second.run_id)
+        (left,) = (await runtime.delete(second.run_id)).erased
+        assert (left.run_id, left.purged, left.before) == (second.run_id, False, False)
+        with pytest.raises(RunGone):
+            await runtime.get_run(second.run_id).state()
+        (left,) = (await runtime.delete(second.run_id)).erased
+        assert (left.purged, left.before) == (False, True)
     monkeypatch.setenv("FOLDLOG_ROLE", role)
     async with Runtime.open(url(guarded, role), namespace="shop") as runtime:
         (erased,) = (await runtime.delete(second.run_id)).erased
-        assert erased.before
+        assert (erased.before, erased.purged) == (True, True)
+        third, fourth = [await runtime.start(agent, "talk", session=role) for _ in "34"]
+        await fourth.result()
+        await third.result()
+    monkeypatch.setenv("FOLDLOG_ROLE", "client")
+    command = [sys.executable, "-m", "foldlog.adapters.cli", "-n", "shop", "-s", url(guarded, "client")]
+    for run, code in ((second, 0), (third, 1)):
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [*command, "runs", "delete", run.run_id],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        assert ("a worker does, about a minute from now" in done.stdout) is bool(code)
 
 
 async def collect(run: Any) -> list[str]:

@@ -79,7 +79,8 @@ async def delete_runs(
             f"ended early: {len(receipt.not_begun)} not begun; repeat the command, it does nothing twice"
         )
         return interrupted.code
-    return NO if receipt.open or not is_stored else OK
+    is_purged = receipt.dry_run or all(each.purged for each in receipt.erased)
+    return OK if is_purged and is_stored and not receipt.open else NO
 
 
 @contextlib.contextmanager
@@ -183,6 +184,13 @@ def _tell(screen: Screen, receipt: Receipt) -> None:
         screen.tell(f"run {erased.run_id}: {verb}{where}{counts}{' before' if erased.before else ''}")
     for run in receipt.open:
         screen.tell((f"run {run}: open, left alone", "yellow"))
+    left = sum(not each.purged for each in receipt.erased) if not receipt.dry_run else 0
+    if left:
+        told = (
+            f"{left} families are gone for every reader, but the server does not allow this user to erase their bytes: "
+            "a worker does, about a minute from now; repeat the command to see that it has"
+        )
+        screen.tell((told, "yellow"))
     for copy in receipt.copies:
         told = "erased, too" if copy.erased else "still there"
         screen.tell((f"{copy.kind} of run {copy.of}: {copy.at} {told}", "" if copy.erased else "yellow"))
