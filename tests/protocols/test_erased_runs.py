@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -106,3 +107,31 @@ async def test_a_page_whose_run_was_erased_is_told_that_it_is_gone(local: Counte
                 "RunGone",
             )
             assert f"run {run} was deleted on" in gone.json()["message"]
+
+
+async def test_who_follows_a_run_that_is_cancelled_and_erased_hears_its_end_or_that_it_is_gone(
+    counter: Counter,
+) -> None:
+    async with (
+        a2a.connected(counter, "sleeper") as tasks,
+        mcp.connected(counter) as tools,
+        responses.client(counter) as ai,
+    ):
+        run = (await ai.responses.create(model="sleeper", input="sleep", background=True)).id
+        followed = (
+            a2a.told(tasks.subscribe(SubscribeToTaskRequest(id=run))),
+            tools.call_tool("sleeper", {"run": run}),
+            responses.read(await ai.responses.retrieve(run, stream=True)),
+        )
+        following = [asyncio.ensure_future(each) for each in followed]
+        await counter.asleep.wait()
+        await counter.runtime.get_run(run).cancel("asked to forget")
+        await erase(counter, run)
+        task, call, response = await asyncio.gather(*following, return_exceptions=True)
+    assert isinstance(task, A2AError) or task[1][-1] == "canceled"
+    assert call.is_error
+    assert mcp.text(call).startswith((f"run {run} was deleted on", "The run was cancelled"))
+    last = response[-1]
+    assert (last.type, getattr(last, "code", "")) in {("error", "RunGone"), ("response.incomplete", "")} or (
+        last.response.status == "cancelled"
+    )
