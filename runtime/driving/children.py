@@ -43,6 +43,9 @@ from .call_timeout import PausableTimeout
 from .copies import Copies
 from .host import Ending, Host, Outbox
 
+DEPTH_MAX = 64
+"""How deep runs are nested at most, the root included: code that starts itself would never end."""
+
 
 class ParentDriver(Outbox, Protocol):
     """The driver of a run that has children, and of each of them. `Driver` implements it."""
@@ -186,6 +189,7 @@ class ChildRuns:
         try:
             start = Beginning(runnable, wanted.text)
             if not known:
+                self._check_depth(runnable)
                 submitted = _submission(self._driver.state.submitted, start, options)
                 start = msgspec.structs.replace(start, submitted=submitted)
             await self._run(spawned, start, lambda: None, exists=known is not None)
@@ -243,10 +247,19 @@ class ChildRuns:
         call = self._driver.state.calls.get(call_id)
         if call is not None and ordinal < len(call.children):
             return Beginning(runnable, "")
+        self._check_depth(runnable)
         given = read_content(self._driver.host.registry, runnable, content)
         start = Beginning(runnable, given.text, given.parts, files=given if given.parts else None)
         submitted = _submission(self._driver.state.submitted, start, options)
         return msgspec.structs.replace(start, submitted=submitted)
+
+    def _check_depth(self, runnable: Runnable) -> None:
+        """Raise `ConfigError` if a new child would be too deep. Nodes need no check: their number is configured."""
+        if self._driver.state.path.count("/") + 2 > DEPTH_MAX:
+            raise ConfigError(
+                f"{runnable.kind} {runnable.name!r} would run at a depth of more than {DEPTH_MAX} runs: "
+                "let what starts itself end earlier"
+            )
 
     async def run_in_call(
         self, call_id: str, ordinal: int, start: Beginning, announced: Callable[[], None]

@@ -12,6 +12,7 @@ from foldlog.runtime import Agent, Callback, ToolFailed, WorkflowRun, tool, work
 from tests.runtime.conftest import Place, says
 
 DONE: list[str] = []
+DEPTHS: list[int] = []
 
 
 @tool(effect="pure")
@@ -65,6 +66,34 @@ async def test_the_code_begins_again_after_every_commit_and_does_nothing_twice(
     await run.signal("paid", {"eur": 3})
     assert (await run.result()).output == "17 ['paid 1', 'paid 2'] 0 {'eur': 3} 7"
     assert sorted(DONE) == ["find 17", "pay 1", "pay 2"]
+
+
+async def test_a_workflow_that_starts_itself_ends_at_a_depth_of_64_runs(cheap: Place) -> None:
+    @workflow(name="deep")
+    async def deep(run: WorkflowRun, level: int) -> str:
+        DEPTHS.append(level)
+        return str(await run.agent(deep, {"level": level + 1}))
+
+    DEPTHS.clear()
+    await cheap.open(deep)
+    with pytest.raises(RunFailed, match="'deep' would run at a depth of more than 64 runs"):
+        await (await cheap.start(deep, '{"level": 1}')).result()
+    assert list(range(1, 65)) == DEPTHS
+
+
+@pytest.mark.parametrize("part", ["output", "error"])
+async def test_text_of_a_workflow_that_is_not_valid_unicode_ends_its_run(cheap: Place, part: str) -> None:
+    @workflow(name="half")
+    async def half(run: WorkflowRun) -> str:
+        if part == "error":
+            raise ValueError("half a character: \ud83d")
+        return "half a character: \ud83d"
+
+    await cheap.open(half)
+    expected = {"output": "text that is not valid Unicode", "error": r"half a character: \?"}
+    with pytest.raises(RunFailed, match=expected[part]) as failed:
+        await (await cheap.start(half, "")).result()
+    assert failed.value.error_type == "workflow_failed"
 
 
 async def test_a_callback_is_told_once_and_its_answer_goes_on(place: Place) -> None:

@@ -26,6 +26,7 @@ from ....projections.fold.operations import code_began_at
 from ....projections.run_state import RunState
 from ...core.workflow.facts import Choose, Ending, Fact, Mark
 from ...core.workflow.places import described, related
+from ...ports.json_values import bounded
 from ...ports.tools import in_a_line
 from .operations import FOREIGN, Gather, Operation
 from .run import told_itself
@@ -294,7 +295,7 @@ class Program:
         elif error is None:
             self._end = Ending(output=value)
         else:
-            self._end = Ending(error_type="workflow_failed", message=_explained(error))
+            self._end = Ending(error_type="workflow_failed", message=bounded(_explained(error)))
 
     def _branch_ended(self, join: _Join, index: int, value: Any, error: BaseException | None) -> None:
         """Note the end of a branch. A gather ends with its last branch, a race with its first."""

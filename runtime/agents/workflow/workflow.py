@@ -196,12 +196,13 @@ class Workflow(Generic[OutputT]):
         submitted = program.state.submitted
         arguments = self._arguments.read(submitted.input if submitted is not None else "")
         value = await self._function(WorkflowRun(program, self), **arguments)
-        if self._output is None and isinstance(value, str):
-            return value
         if value is None:
             return "" if self._output is None else "null"
         try:
-            return msgspec.json.encode(as_json(value)).decode()
+            output = as_json(value)
+            if self._output is None and isinstance(output, str):
+                return output
+            return msgspec.json.encode(output).decode()
         except NotJson as error:
             raise ConfigError(f"the output cannot be stored as JSON: {error}") from None
 
