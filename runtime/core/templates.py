@@ -6,7 +6,7 @@ A template that is one path alone gives the value as it is; within a text a valu
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -54,13 +54,18 @@ class Template:
         """The paths, of a template with several roots or any."""
         return [part[1] for part in self._parts if not isinstance(part, str)]
 
-    def value(self, content: Any) -> Any:
-        """Return the value of a path alone, else the text with its paths filled in. Raises `Missing`."""
+    def value(self, content: Any, *, null: Collection[str] = ()) -> Any:
+        """Return the value of a path alone, else the text with its paths filled in. Raises `Missing`.
+
+        A path that begins with a name in `null` has the value null.
+        """
+        values = [
+            part if isinstance(part, str) else None if part[1] and part[1][0] in null else _at(content, *part)
+            for part in self._parts
+        ]
         if len(self._parts) == 1 and not isinstance(self._parts[0], str):
-            return _at(content, *self._parts[0])
-        return "".join(
-            part if isinstance(part, str) else _as_text(_at(content, *part)) for part in self._parts
-        )
+            return values[0]
+        return "".join(_as_text(value) for value in values)
 
     def fill(self, content: Any) -> str:
         """Return the text with its paths filled in. Raises `Missing`."""

@@ -83,11 +83,14 @@ async def test_steps_run_after_what_they_need_and_what_is_not_met_is_skipped_wit
             "paid": "${first.result}, ${last.result}",
             "sku": "${find.result.lines[0].sku}",
             "n": "${never.result}",
+            "both": "${first.result} and ${never.result}",
         },
     )
     await place.open(settle)
     run = await place.start(settle, "17")
-    assert (await run.result()).output == '{"paid":"paid 1, paid 2","sku":"tea","n":null}'
+    assert (await run.result()).output == (
+        '{"paid":"paid 1, paid 2","sku":"tea","n":null,"both":"paid 1 and null"}'
+    )
     assert DONE == ["find 17", "pay 1", "pay 2"]
     skipped = [event for event in await all_events(place, run) if isinstance(event, OperationSkipped)]
     assert [(event.place, event.failed) for event in skipped] == [

@@ -316,17 +316,14 @@ class TableDecider:
 def filled(value: Any, values: Mapping[str, Any], *, below_null: bool = False) -> Any:
     """Return JSON with its references filled in from `values`. Raises `_Broken` for one without a value.
 
-    `below_null`: a reference into a step whose value is null is null, too.
+    `below_null`: a reference into a step whose value is null is null, too, and the rest of its text is kept.
     """
     match value:
         case str():
             template = Template(value, "", None)
-            if below_null and any(
-                path[0] in values and values[str(path[0])] is None for path in template.paths
-            ):
-                return None
+            null = [name for name, held in values.items() if held is None] if below_null else []
             try:
-                return template.value(values)
+                return template.value(values, null=null)
             except Missing as error:
                 raise _Broken(f"there is no {error.path}") from None
         case Mapping():
