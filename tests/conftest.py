@@ -1,4 +1,7 @@
-"""No test fails because of its machine or by chance: hypothesis has no deadlines, and no dice but in the night."""
+"""Fixtures for all tests. No test fails because of a slow machine or by chance.
+
+So hypothesis has no deadlines, and draws random examples only in the nightly run.
+"""
 
 import gc
 import os
@@ -15,7 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.forked.commands import commands
 
-# The examples of a day are always the same, so that no change fails by what it has not done; the night draws new ones.
+# By day the examples are always the same, so that a change fails only by its own fault; the nightly run draws new ones.
 by_day = settings(
     max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -25,14 +28,14 @@ settings.load_profile("foldlog")
 
 MEMORY = Path("/dev/shm")
 ROOM_MIN = 4 << 30
-"""A whole run has well over one of these four at once: the store of a long log, the environment of a chart."""
+"""A run of all tests needs well over one of these four GiB at once: the store of a long log, an environment."""
 
 
 def keep_files_in_memory() -> None:
-    """Put temporary files into memory where it has the room, and no directory was asked for.
+    """Put temporary files into memory, unless it is too small or `TMPDIR` names a directory.
 
-    A test cannot tell the difference, since a process that is killed loses neither; but on a disk each server syncs
-    before it acknowledges, which takes a fifth of the time of all tests.
+    No test can tell the difference, because files in memory survive a killed process, too. On a disk, servers sync
+    before they acknowledge, which takes a fifth of the time of all tests.
     """
     if "TMPDIR" in os.environ or not MEMORY.is_dir():
         return
@@ -92,13 +95,13 @@ def forked_commands() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def mcp_server(forked_commands: Path) -> dict[str, Any]:
-    """The entry of an MCP server over stdio, for tests that do not look at its process."""
+    """Return the entry of an MCP server over stdio, for tests that do not inspect its process."""
     return {"command": str(forked_commands / "mcp_server"), "args": ["stdio"]}
 
 
 @pytest.fixture(scope="session")
 def http_server(forked_commands: Path) -> Callable[..., AbstractContextManager[str]]:
-    """Start an MCP server over HTTP; the context is its URL, and when it ends, the server is dead."""
+    """Return a context manager that runs an MCP server over HTTP and yields its URL. The server is dead afterwards."""
 
     @contextmanager
     def serve(kind: str = "http", port: int = 0, **env: str) -> Iterator[str]:
@@ -109,6 +112,6 @@ def http_server(forked_commands: Path) -> Callable[..., AbstractContextManager[s
                 yield f"http://127.0.0.1:{int(client.stdout.readline())}/mcp"
             finally:
                 client.kill()
-                client.stdout.read()  # to its end, which is that of the forked process
+                client.stdout.read()  # until the forked process has ended and closed the pipe
 
     return serve

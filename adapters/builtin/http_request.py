@@ -262,13 +262,13 @@ async def _unpacked(response: httpx2.Response, size_bytes_max: int) -> AsyncIter
     unpacker = None
     async for chunk in response.aiter_raw():
         if unpacker is None:
-            is_bare = bits == _ANY and chunk[:1] and chunk[0] & 0x0F != zlib.DEFLATED  # without its header
+            is_bare = bits == _ANY and chunk[:1] and chunk[0] & 0x0F != zlib.DEFLATED  # no zlib header
             unpacker = zlib.decompressobj(_BARE if is_bare else bits)
         try:
             yield unpacker.decompress(chunk, size_bytes_max)
         except zlib.error as error:
             raise httpx2.DecodingError(f"the body cannot be decompressed: {error}") from None
-        if unpacker.unconsumed_tail:  # more than is kept
+        if unpacker.unconsumed_tail:  # there is more than is kept
             return
 
 

@@ -24,7 +24,7 @@ def main() -> None:
     """Match the files given on standard input."""
     source = sys.stdin.buffer
     task = json.loads(source.readline())
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # no handler: one in Python would wait for the match to end
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a handler in Python would run only after the match
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
     signal.setitimer(signal.ITIMER_REAL, task["timeout_s"])
     try:

@@ -21,7 +21,7 @@ from .workspace import Workspace, WorkspaceError
 
 
 class PatchFailed(ToolFailed):
-    """A change could not be made; the changes before it were."""
+    """A change failed; the changes before it were made."""
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -183,7 +183,7 @@ def _remove(workspace: Workspace, path: str, failed: str) -> None:
 
 
 def _told(error: WorkspaceError, message: str) -> ToolFailed:
-    """Return the error in the words of Codex, without a reason; refusals of the workspace keep their own message."""
+    """Return the error with Codex's message, which has no reason; refusals of the workspace keep their own message."""
     return error if error.number is None else PatchFailed(message)
 
 

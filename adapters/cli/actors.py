@@ -19,7 +19,7 @@ def user_name() -> str:
 
 
 def operator(by: str = "") -> Actor:
-    """Return who gives a command, and that it is one."""
+    """Return the actor of a command: the given name, else the user of this machine; `via` is the command line."""
     from ...eventlog.events import Actor
 
     return Actor(by=by or user_name(), via="cli")

@@ -1,4 +1,4 @@
-"""Load the configurations of agents from files and modules, and list everything that is wrong with each."""
+"""Load the configurations of agents from files and modules, and list every mistake in them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def tables_of(path: str) -> list[dict[str, Any]]:
 
 
 def text_of(tables: Sequence[Mapping[str, Any]], form: Literal["toml", "json"]) -> str:
-    """Return agents as the text of a file that `tables_of` reads. Raises `ConfigError` for what TOML cannot say."""
+    """Format agents as a file that `tables_of` reads. Raises `ConfigError` for values that TOML cannot express."""
     if form == "json":
         return (
             json.dumps(tables[0] if len(tables) == 1 else {"agents": tables}, indent=2, ensure_ascii=False)
@@ -104,7 +104,7 @@ def text_of(tables: Sequence[Mapping[str, Any]], form: Literal["toml", "json"]) 
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a file, replacing what is there. Raises `ConfigError`."""
+    """Write a file, replacing an existing one. Raises `ConfigError`."""
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -132,7 +132,7 @@ def _check_data(path: str, data: Mapping[str, Any], registry: Registry | None) -
         return
     if isinstance(
         runnable, WorkflowTable
-    ):  # its agents are those of the registry, which are checked by themselves
+    ):  # the agents that it runs are in the registry, and checked on their own
         yield Checked(
             path=path, kind=runnable.kind, agent=runnable.name, digest=config_digest(runnable.to_config())
         )
@@ -171,7 +171,7 @@ def _read(path: str) -> dict[str, Any]:
         raise ConfigError(f"it cannot be read: {error.strerror}") from None
     except RecursionError:
         raise ConfigError("it is nested too deeply") from None
-    except ValueError as error:  # of either format, and of bytes that are not UTF-8
+    except ValueError as error:  # raised by both parsers, and for bytes that are not UTF-8
         raise ConfigError(f"it is not {kind[1:].upper()}: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError("expected a table with the agent's keys")

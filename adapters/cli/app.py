@@ -82,7 +82,7 @@ class Root(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse as the library does, after moving the global options to the front."""
-        if "apply-patch" not in args:  # it has its own message for this
+        if "apply-patch" not in args:  # which prints a message of its own
             _check_text(args)
         return super().parse_args(ctx, hoisted(args, self))
 
@@ -150,7 +150,7 @@ def hoisted(args: Sequence[str], command: Any = None) -> list[str]:
             left = left[1:]
         elif arg in _VALUED:
             front += [arg, *left[:1]]
-            if not left:  # then its missing value is reported, and the command is not taken for it
+            if not left:  # the missing value is reported; the command's name must not be taken for it
                 return front
             left = left[1:]
         elif _takes_value(command, arg):

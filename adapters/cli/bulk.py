@@ -1,7 +1,7 @@
-"""Commands to many runs: how many, how fast, and what came of each.
+"""Commands for many runs: select them, limit the rate, and report the outcome of each.
 
-Each item is a command of its own, which the log takes once. So one that dies is repeated without doing anything twice,
-and the items that failed do not keep it from the others.
+Each run gets an idempotent command of its own. So an interrupted bulk command can be repeated without doing anything
+twice, and a failure of one run does not affect the others.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Bulk:
 
     @property
     def interval_s(self) -> float:
-        """The time between two items. Raises `typer.BadParameter`."""
+        """The seconds between two runs. Raises `typer.BadParameter`."""
         if self.rate is None:
             return 0.0
         found = _RATE.fullmatch(self.rate)
@@ -92,7 +92,7 @@ def in_bulk(command: Callable[..., int]) -> Callable[..., int]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Done:
-    """The outcome for one run: its words, its document, and the exit code that it alone would have."""
+    """The outcome for one run: a sentence, its JSON document, and the exit code if it were the only run."""
 
     run_id: str
     words: str
@@ -109,11 +109,11 @@ async def selected(
     bulk: Bulk,
     action: Literal["cancel", "resume", "retry"],
 ) -> list[RunRow]:
-    """Return the named run in any state, or the runs that the filters select for this action; no erased ones.
+    """Return the named run, whatever its state, or the runs that the filters select for this action; no erased ones.
 
-    Raises `typer.BadParameter` for neither, or both.
+    Raises `typer.BadParameter` unless exactly one of a run and filters is given.
     """
-    _ = bulk.interval_s  # a wrong rate is refused before anything is looked for
+    _ = bulk.interval_s  # refuse an invalid rate before searching
     if (run is None) != (filters.given or bulk.everything):
         raise typer.BadParameter("give a RUN, or select runs by options (not both); --all selects all runs")
     from ...projections.run_list import is_meant
@@ -129,7 +129,7 @@ async def selected(
 async def carry_out(
     runs: Sequence[str], do: Callable[[str], Awaitable[Done]], bulk: Bulk, screen: Screen, *, single: bool
 ) -> int:
-    """Do it with each run, tell what came of each as soon as it is known, and return the highest exit code.
+    """Call `do` for each run, print each outcome as it arrives, and return the exit code.
 
     An error of one run is told and does not stop the others. With `--json` all are told at the end, in order. A signal,
     or the loss of the log, ends the command: what was done until then is told, and what was not.
@@ -195,7 +195,7 @@ async def _until_over(
 
 
 def tell(screen: Screen, done: Done) -> None:
-    """Print what came of one run."""
+    """Print the outcome for one run."""
     from .output.escaping import one_line
 
     screen.tell(f"run {done.run_id}: {one_line(done.words)}")
@@ -204,7 +204,7 @@ def tell(screen: Screen, done: Done) -> None:
 
 
 async def show(runtime: Runtime, screen: Screen, runs: Sequence[str], what: str, *, json: bool) -> int:
-    """Print the selected runs, and leave them alone."""
+    """Print the selected runs without changing them."""
     index = await runtime.index()
     lines = await families_of(index, runs)
     if json:

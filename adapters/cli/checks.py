@@ -34,7 +34,7 @@ RESTORE = (
 )
 _PACKAGES = ("foldlog", "nats-py", "openai", "mcp", "msgspec", "pydantic")
 _STREAM_NOT_FOUND = 10059
-# The settings that a shard's stream must have; all others are up to its operator.
+# The settings that a shard's stream must have; the operator may choose all others.
 _NEEDED = (
     "storage",
     "retention",
@@ -48,7 +48,7 @@ _NEEDED = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """One finding. `unknown`: it cannot be checked from here, or may be intended."""
+    """One finding. The state `unknown` means that it cannot be checked from here, or may be intended."""
 
     name: str
     state: Literal["ok", "unknown", "wrong"]
@@ -111,7 +111,7 @@ def _versions() -> Check:
 
 
 def _keys() -> Iterator[Check]:
-    """Yield the findings on the providers. A missing OpenAI key is not wrong: the agents may use other providers."""
+    """Yield the findings on providers. A missing OpenAI key is no error: the agents may use other providers."""
     if os.environ.get("OPENAI_API_KEY"):
         yield Check(name="keys", state="ok", detail="OPENAI_API_KEY is set")
     else:
@@ -246,7 +246,7 @@ async def _streams(wire: Wire, namespace: str) -> AsyncIterator[Check]:
 
 
 async def _losses(wire: Wire, layout: Layout, shards: int) -> AsyncIterator[Check]:
-    """Check that everything that was stored is still there. Reads the whole log."""
+    """Check that nothing that was stored is lost. Reads the whole log."""
     found = await audit(wire, layout, shards)
     if not found.losses:
         told = f"none: all {found.positions} positions are accounted for, {sum(found.sealed)} of them sealed"
@@ -329,7 +329,7 @@ def _faults(layout: Layout, shard: int, shards: int, found: Mapping[str, Any] | 
 
 
 def _covers(found: Any, wanted: Any) -> bool:
-    """Return whether all wanted settings are there; a server adds the ones that were left out."""
+    """Return whether `found` has all wanted settings; a server adds defaults for others."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         return all(found.get(key) == value for key, value in wanted.items())
     return bool(found == wanted)

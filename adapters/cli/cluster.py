@@ -1,4 +1,4 @@
-"""`foldlog doctor --cluster`: replicas, leaders and sizes of streams, sync of servers, and what space is left."""
+"""`foldlog doctor --cluster`: replicas, leaders and sizes of streams, fsync of servers, and free space."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MONITOR_S = 5.0
 
 
 class Replica(msgspec.Struct, frozen=True):
-    """Another server's copy of a stream, as its leader sees it. `active` is nanoseconds since it was heard of."""
+    """Another server's copy of a stream, as its leader sees it. `active`: nanoseconds since its last contact."""
 
     name: str
     current: bool = False
@@ -54,7 +54,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    """The content of a stream, in numbers."""
+    """The number of messages and bytes in a stream."""
 
     messages: int = 0
     bytes: int = 0
@@ -74,7 +74,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
 
     @property
     def wanted(self) -> int:
-        """The number of servers that should keep it."""
+        """The configured number of replicas."""
         return int(self.config.get("num_replicas", 1))
 
 
@@ -89,7 +89,7 @@ class Server:
 
 
 async def cluster_checks(settings: Settings, monitors: Sequence[str]) -> AsyncIterator[Check]:
-    """Yield the findings on the servers that keep a namespace. Raises `ConfigError` for an address that is none."""
+    """Yield the findings on the servers of a namespace. Raises `ConfigError` for an invalid monitoring address."""
     layout = Layout(settings.namespace)
     for monitor in monitors:
         if not monitor.startswith(("http://", "https://")):
@@ -130,7 +130,7 @@ async def _of_streams(settings: Settings, layout: Layout, servers: Sequence[Serv
 
 
 def replica_checks(streams: Sequence[StreamInfo]) -> Iterator[Check]:
-    """Yield the servers that are away or behind, and streams without a leader; one finding if there are none."""
+    """Yield a finding for each server that is away or behind and each leaderless stream; if there are none, say so."""
     leaderless = [stream.name for stream in streams if not (stream.cluster or Group()).leader]
     missed: dict[str, list[tuple[Replica, str]]] = {}
     for stream in streams:
@@ -153,7 +153,7 @@ def replica_checks(streams: Sequence[StreamInfo]) -> Iterator[Check]:
 
 
 def size_checks(streams: Sequence[StreamInfo]) -> Iterator[Check]:
-    """Yield the streams that are on fewer servers than they should be."""
+    """Yield a finding for each stream with fewer replicas than wanted; if there are none, say so."""
     wanted = replicas_setting() or REPLICAS_IN_CLUSTER
     wrong = [stream for stream in streams if stream.wanted < wanted]
     for stream in wrong:
@@ -167,7 +167,7 @@ def size_checks(streams: Sequence[StreamInfo]) -> Iterator[Check]:
 
 
 def leader_check(streams: Sequence[StreamInfo]) -> Check:
-    """Say who leads how many streams; a server that leads most of them does most of the work."""
+    """Report how many streams each server leads; a server that leads most streams does most of the work."""
     leads = Counter(stream.cluster.leader for stream in streams if stream.cluster and stream.cluster.leader)
     servers = {leads_it for stream in streams if stream.cluster for leads_it in _named(stream.cluster)}
     told = ", ".join(f"{server} {leads.get(server, 0)}" for server in sorted(servers))
@@ -183,7 +183,7 @@ def leader_check(streams: Sequence[StreamInfo]) -> Check:
 
 
 def sync_checks(servers: Sequence[Server], monitors: Sequence[str]) -> Iterator[Check]:
-    """Yield whether each server syncs before it acknowledges."""
+    """Yield whether each server syncs a message to disk before it acknowledges it."""
     if not monitors:
         yield Check(
             name="sync",
@@ -209,7 +209,7 @@ def sync_checks(servers: Sequence[Server], monitors: Sequence[str]) -> Iterator[
 
 
 def quota_check(quota: tuple[int, int] | None, servers: Sequence[Server], growth: int) -> Check:
-    """Say what is left, and the day it runs out at today's rate. `quota`: used and limit of the account, bytes."""
+    """Report the free space, and when it runs out at today's rate. `quota`: the account's used bytes and limit."""
     limits = [] if quota is None or quota[1] <= 0 else [("the account's quota", *quota)]
     limits += [
         (f"the store of {server.name}", server.used, server.limit) for server in servers if server.limit > 0
@@ -264,7 +264,7 @@ class _Account(msgspec.Struct, frozen=True):
 
 
 async def _quota(wire: Wire) -> tuple[int, int] | None:
-    """Return what the account has stored and may store, in bytes; null if this user may not ask."""
+    """Return the bytes that the account has stored and may store; None if this user may not ask."""
     try:
         account = await wire.api("INFO", None, _Account)
     except (ConfigError, Refused, Unanswered):
@@ -273,7 +273,7 @@ async def _quota(wire: Wire) -> tuple[int, int] | None:
 
 
 async def _grown(wire: Wire, stream: StreamInfo) -> int:
-    """Return about how many bytes of the stream were stored within the last day, all replicas together."""
+    """Estimate the bytes that the stream stored within the last day, on all replicas together."""
     since = datetime.fromtimestamp(time.time() - DAY_S, UTC).isoformat().replace("+00:00", "Z")
     body = json.dumps({"start_time": since, "next_by_subj": ">", "batch": 1}).encode()
     *found, end = await wire.request_many(b"$JS.API.DIRECT.GET." + stream.name.encode(), body)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def agreed(screen: Screen, question: str, act: str) -> bool:
-    """Ask for confirmation; no connection is to be open meanwhile. Raises `ConfigError` without a terminal."""
+    """Ask for confirmation. Call it without open connections. Raises `ConfigError` without a terminal."""
     from ...eventlog.errors import ConfigError
 
     try:

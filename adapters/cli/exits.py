@@ -31,7 +31,7 @@ _IDLE_S = 0.2
 
 
 def report(error: BaseException) -> int:
-    """Print what went wrong on stderr, in one line, and return the exit code for it."""
+    """Print an error on stderr in one line, and return its exit code."""
     from ...eventlog.errors import FoldlogError, RunFailed
 
     if os.environ.get(DEBUG):
@@ -96,7 +96,7 @@ def _files_read() -> list[str]:
 
 
 def _told(error: BaseException) -> str:
-    """Write the traceback to a file, and return where it is."""
+    """Write the traceback to a file, and return a sentence that says where it is."""
     if os.environ.get(DEBUG):
         return "the traceback is above"
     import tempfile

@@ -46,7 +46,7 @@ class FoundFile(NamedTuple):
 
 
 def with_files(text: str, given: Sequence[str]) -> Content:
-    """Return a text with files, of paths and http addresses, after it. Raises `ConfigError`."""
+    """Return content: the text, then the files at these paths and http addresses. Raises `ConfigError`."""
     from ...runtime.ports.files import File
 
     if not given:

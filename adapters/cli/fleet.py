@@ -1,4 +1,4 @@
-"""The part of `foldlog doctor` about who drives what: workers that are there, and runs that none of them takes."""
+"""The part of `foldlog doctor` about workers: those that are present, and runs that none of them serves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMED_MAX = 10
 
 
 async def open_roots(runtime: Runtime) -> list[RunRow]:
-    """Return the runs that are not over, without those below others, oldest first."""
+    """Return the open root runs, oldest first."""
     from ...projections.run_list import OPEN
 
     index = await runtime.index()
@@ -38,7 +38,7 @@ class Fleet:
 
     @classmethod
     async def of(cls, settings: Settings) -> Fleet:
-        """Ask the namespace, which must exist. Raises `FoldlogError`."""
+        """Read the state of a namespace, which must exist. Raises `FoldlogError`."""
         from .commands.listing import rows_with_unserved
 
         async with opened(settings) as runtime:
@@ -63,7 +63,7 @@ class Fleet:
                 yield Check(name="runs", state="wrong", detail=row.damage.detail, remedy=remedy)
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the fleet as JSON values."""
         import msgspec
 
         return {

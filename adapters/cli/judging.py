@@ -1,4 +1,4 @@
-"""The ordering rules over a log that is followed from anywhere: what a family has before is read when it is needed."""
+"""Check the ordering rules on a log followed from any position: a family's earlier events are read on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FINISHED_MAX = 1_000
 
 
 class Judge:
-    """Judges the events of a namespace, fed in the order of its log. What an event broke before is not told again."""
+    """Checks the events of a namespace, fed in log order. Violations by earlier events are not reported."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -31,14 +31,14 @@ class Judge:
         if root not in self._seen and not isinstance(event, Buried):
             self._seen.add(root)
             if event.run_id != root or event.revision != 1:
-                with contextlib.suppress(RunNotFound, LogCorrupted):  # erased, or told by who reads it
+                with contextlib.suppress(RunNotFound, LogCorrupted):  # erased; or reported elsewhere
                     await self._catch_up(event)
         return [
             Violated(rule=each.rule, message=each.message) for each in self._monitor.feed(outline_of(event))
         ]
 
     async def _catch_up(self, event: Event) -> None:
-        """Feed what the family has stored before the event."""
+        """Feed the events that the family stored before this one."""
         chain = Chain()
         async for stored in self._log.events.read(family_of(await find_run(self._log, event.root_id))):
             for each in as_read(chain.verify(stored)):

@@ -86,9 +86,9 @@ def check_executor(name: str | None) -> None:
 
 
 def executor_for(runtime: Runtime, named: str | None, path: str | None) -> tuple[str, RunsIn]:
-    """The executor that drives an existing run on, and where: the named one, else here with what is at `path`.
+    """Return the executor that is to continue a run: the named one, else `local` if there is a `path`, else `durable`.
 
-    Without either it is `durable`. Raises `typer.BadParameter` for one that lacks the path.
+    Raises `typer.BadParameter` for an executor that drives in this process, but lacks a `path` to the registry.
     """
     import typer
 

@@ -44,7 +44,7 @@ async def opened(
         registry=registry,
         limits={} if registry is None else None,
         budgets={} if registry is None else budgets,
-    ) as runtime:  # what drives nothing needs no limits, and a wrong one must not prevent reading
+    ) as runtime:  # limits apply to driving only; an invalid one must not prevent reading
         yield runtime
 
 

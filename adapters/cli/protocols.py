@@ -1,4 +1,4 @@
-"""The protocols that `foldlog serve` and `foldlog console` put in front of agents, by name."""
+"""The protocols with which `foldlog serve` and `foldlog console` expose agents, by name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = ("a2a", "agui", "mcp", "nats", "responses")
 
 
 def read_names(given: str) -> tuple[str, ...]:
-    """Return the protocols of `--protocols`: names with commas between. Raises `BadParameter`."""
+    """Parse `--protocols`, names separated by commas. Raises `BadParameter`."""
     names = tuple(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
     for name in names:
         if name not in NAMES:

@@ -120,7 +120,7 @@ class Serving:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Served:
-    """The parts that are served: webhooks, the API, the page, protocols; with the agents of the registry at a path.
+    """The parts to serve: webhooks, the API, the page, protocols; with the agents of the registry at a path.
 
     `executor` is that of the runs that protocols start.
     """
@@ -202,7 +202,7 @@ async def _findings(settings: Settings) -> list[dict[str, Any]]:
 async def _application(
     runtime: Runtime, what: Served, door: Serving, closing: asyncio.Event
 ) -> AsyncIterator[tuple[Starlette, str, Door | None]]:
-    """Open the application; yields it, what it serves in words, and who may call, unless it serves hooks only."""
+    """Open the application; yield it, the names of its parts, and the API's state (None if it serves only hooks)."""
     from ..http.access import Access
 
     async with (
@@ -265,7 +265,7 @@ def _api_options(what: Served, door: Serving) -> ApiOptions:
 
 
 def _tell_access(screen: Any, api: Door, address: str, *, opens: bool) -> None:
-    """Say who may call, and where a browser signs in."""
+    """Print who may call, and where a browser signs in."""
     from ..http.server import is_loopback
 
     options = api.options
@@ -285,7 +285,7 @@ def _tell_access(screen: Any, api: Door, address: str, *, opens: bool) -> None:
 
 
 def _named(names: list[str]) -> str:
-    """Return the names of the hooks; of many, the first ones and the number of the others."""
+    """Return the names of the hooks; if there are many, the first ones and the number of others."""
     if not names:
         return "callbacks and signals, and no webhook"
     more = len(names) - NAMES_MAX

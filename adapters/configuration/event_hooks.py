@@ -1,4 +1,4 @@
-"""Hooks on the ends of runs as they are configured: the `[hooks.<name>]` tables that have `on`."""
+"""Read the hooks on the ends of runs: the `[hooks.<name>]` tables of the configuration that have `on`."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def tables_in(path: Path, kind: str, *, exact: bool = False) -> Tables:
 
 @lru_cache(4)
 def _parsed(text: str, number: type[Decimal | float]) -> dict[str, Any]:
-    """Parse a file once for all that read a part of it: every opened runtime does so several times."""
+    """Parse a file, cached by its content: every opened runtime reads several of its tables."""
     return tomllib.loads(text, parse_float=number)
 
 

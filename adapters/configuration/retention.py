@@ -1,4 +1,4 @@
-"""Retention as it is configured: `[retention]` in the project's file, with `[retention.agents.NAME]`."""
+"""Read the retention of the project: `[retention]` and `[retention.agents.NAME]` in its configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules as they are configured: `[schedules.<name>]` tables, checked as a whole before any is applied."""
+"""Read the `[schedules.<name>]` tables of the configuration. All are checked before any is applied."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ def _schedule(name: str, given: Any, where: str) -> Schedule:
 
 
 def _plain(value: Any) -> Any:
-    """Return a time as it would be written in a text."""
+    """Return a TOML time as the text that `Schedule` takes."""
     return value.isoformat() if isinstance(value, datetime) else value

@@ -28,10 +28,10 @@ from ...runtime.ports.tools import ToolFailed
 def outcome(tool: Tool, result: CallToolResult) -> Any:
     """Return the result as JSON, or as texts and files. Raises `ToolFailed` with its text if the tool reports failure.
 
-    Several texts are joined by newlines; a resource of text is one below its address, and a link to a resource is the
-    link as JSON. Structured content is used if the tool declares an output schema or returns nothing else; but a plain
-    text that the server only wraps for its schema, as `{"result": text}`, remains a text. Images, audio and binary
-    resources are files; structured content beside them is a text, if no other one is there that says it.
+    Several texts are joined by newlines; a text resource follows its address, and a link to a resource becomes JSON.
+    Structured content is used if the tool declares an output schema or returns nothing else, but a plain text that the
+    server only wraps for its schema, as `{"result": text}`, stays a text. Images, audio and binary resources become
+    files; structured content beside them becomes a text, unless a text already says the same.
     """
     text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
     is_text = all(isinstance(block, TextContent) for block in result.content)
@@ -55,7 +55,7 @@ def outcome(tool: Tool, result: CallToolResult) -> Any:
 
 
 def _blocks(result: CallToolResult) -> list[Any]:
-    """The content as the server sent it, without bytes, which stand in no event."""
+    """Return the content as the server sent it, without bytes, which events do not contain."""
     blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
     for block in blocks:
         for held in (block, block.get("resource", {})):
@@ -80,7 +80,7 @@ def _part(block: ContentBlock) -> str | File:
 
 
 def _file(data: str, media_type: str | None, name: str) -> str | File:
-    """The file; what the bytes begin like counts more than what a server says. A text where there are none."""
+    """Return the file. A media type that contradicts the first bytes is replaced; empty content becomes a text."""
     try:
         content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):

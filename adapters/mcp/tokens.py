@@ -30,7 +30,7 @@ def tokens_directory() -> Path:
 
 
 class TokenFile:
-    """The record of one server and client, a JSON object."""
+    """The file with the record of one server and client, a JSON object."""
 
     def __init__(self, url: str, client_id: str = "") -> None:
         name = hashlib.sha256(f"{url}\n{client_id}".encode()).hexdigest()[:32]

@@ -63,7 +63,7 @@ class Supervisor:
     def _become(self, told: int) -> None:
         """In the child: set the limits and exec the command, once the worker knows its pid.
 
-        Otherwise a command that kills its supervisor at once could not be ended by anybody.
+        Otherwise nothing could end a command that kills its supervisor at once.
         """
         try:
             if not os.read(told, 1):
@@ -191,8 +191,8 @@ def _children(pid: int) -> list[int]:
 def sums_of(pids: Iterable[int], count_max: int | None) -> dict[str, float]:
     """Return the number of processes, the bytes of private memory and the CPU seconds (ended processes included).
 
-    Of several limits that are exceeded at one look the first is named: many processes also take much of the others.
-    Stops after `count_max` processes: a fork bomb grows faster than it can be summed.
+    If several limits are exceeded at once, the first is reported, because many processes also use much of the others.
+    Counting stops after `count_max` processes: a fork bomb grows faster than it can be counted.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s, memory_bytes, count = ended.ru_utime + ended.ru_stime, 0, 0

@@ -157,7 +157,7 @@ class _Run:
         """The nodes that each of them directly follows; levels alone do not tell `(a | b)*2` from `((a*2) | (b*2))`."""
 
     def next_call(self, event: ToolCall) -> CallPlace:
-        """Return the place of the next call; those of the provider are counted by themselves."""
+        """Return the place of the next call; calls of native tools are counted separately."""
         by = f"{event.executed_by}-" if event.executed_by else ""
         index = self.calls_in_step[event.step, by]
         self.calls_in_step[event.step, by] += 1
@@ -288,9 +288,9 @@ class _Names:
 
 
 def _in_workflow(place: str, *, asks: bool) -> Strand | None:
-    """Return the strand of an operation's event: that of its branch when it is asked for, then one of its own (R28).
+    """Return the strand of an operation's event: its branch's if it starts the operation, else its own (R28).
 
-    What the workflow itself asks for, outside of every branch, depends on everything in the run.
+    Operations that the workflow starts outside of every branch depend on everything in the run.
     """
     *branch, name = place.split("/")
     strand: Strand = tuple(("|", part) for part in branch)
@@ -300,7 +300,7 @@ def _in_workflow(place: str, *, asks: bool) -> Strand | None:
 
 
 def asks_for(event: Event) -> str | None:
-    """Return the place of the operation that a workflow asks for with this event; null for any other event."""
+    """Return the place of the operation that a workflow starts with this event; None for any other event."""
     match event:
         case ToolCall():
             return event.tool_call_id

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def document(
     found: Diff, roots: tuple[str, str], *, after: int = 0, limit: int | None = None, equal_too: bool = False
 ) -> dict[str, Any]:
-    """Return the verdict, the first difference, and at most `limit` of the rows that differ, from `after` on.
+    """Return the verdict, the first difference, and at most `limit` of the differing rows, from number `after` on.
 
-    With `equal_too`, the rows are all of them. `next` is the `after` of more rows; null if there are none.
+    `equal_too` includes the equal rows. `next` is the `after` of the next page; None on the last one.
     """
     equal, total = found.boundaries
     rows = [row for row in found.rows if equal_too or row.kind != "same"]

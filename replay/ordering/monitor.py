@@ -597,7 +597,7 @@ def _r27(facts: RunFacts, event: Event) -> Iterator[Finding]:
 
 
 def _r28(facts: RunFacts, event: Event) -> Iterator[Finding]:
-    """In a workflow, a race is decided before its branch goes on, and a branch that lost asks for nothing more."""
+    """In a workflow, a race is decided before its winner goes on, and a losing branch starts no more operations."""
     place = asks_for(event) if facts.kind == WORKFLOW else None
     if place is None:
         return
@@ -616,7 +616,7 @@ def _r28(facts: RunFacts, event: Event) -> Iterator[Finding]:
 
 
 def _r29(facts: RunFacts, event: Event) -> Iterator[Finding]:
-    """A workflow goes on after a gather or a race only when nothing in its branches is open; so does its end."""
+    """A workflow continues after a gather or a race, or ends, only when no operation in its branches is open."""
     if facts.kind != WORKFLOW:
         return
     own = facts.operations
@@ -634,7 +634,7 @@ def _r29(facts: RunFacts, event: Event) -> Iterator[Finding]:
 
 
 def _r30(facts: RunFacts, event: Event) -> Iterator[Finding]:
-    """A step of a table that is skipped asks for nothing, and is skipped once."""
+    """A skipped step of a table starts no operation, and is skipped only once."""
     skips = isinstance(event, OperationSkipped)
     place = event.place if isinstance(event, OperationSkipped) else asks_for(event)
     if facts.kind != WORKFLOW or place is None:
@@ -648,7 +648,7 @@ def _r30(facts: RunFacts, event: Event) -> Iterator[Finding]:
 
 
 def _r31(facts: RunFacts, event: Event) -> Iterator[Finding]:
-    """A call whose step needs an approval starts only after it was given one."""
+    """A call whose step needs an approval starts only after the approval is given."""
     call = event.tool_call_id or ""
     starts = isinstance(event, ToolStarted) or (isinstance(event, ToolResult) and event.success)
     if starts and call in facts.operations.unapproved:

@@ -95,7 +95,7 @@ class Operations:
         """The calls whose step needs an approval that was not given yet."""
 
     def ask(self, place: str, revision: int) -> None:
-        """Note an operation, and the gathers and races whose branches it is in."""
+        """Record an operation, and the gathers and races whose branches contain it."""
         self.open[place] = revision
         parts = place.split("/")[:-1]
         for count, part in enumerate(parts):
@@ -267,7 +267,7 @@ class RunFacts:
                 pass
 
     def _fold_operation(self, event: Event, revision: int) -> None:
-        """Note what a workflow asks for, and what has ended."""
+        """Record the operations that a workflow starts, and those that have ended."""
         own = self.operations
         place = asks_for(event)
         if place is not None:

@@ -15,8 +15,8 @@ FINISHED_MAX = 1000
 class Watch:
     """Checks the commits of one shard (or one family), fed in log order from the beginning.
 
-    A broken chain is reported once, as a violation of R11; the run is not checked any further. One that is not fed
-    `from_start` leaves families alone whose beginning it has not seen.
+    A broken chain is reported once, as a violation of R11, and its run is not checked any further. Without
+    `from_start`, families whose beginning was not fed are ignored.
     """
 
     def __init__(self, finished_max: int = FINISHED_MAX, *, from_start: bool = True) -> None:

@@ -80,8 +80,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer", tag_field=
 class WaitEnd(msgspec.Struct, frozen=True, kw_only=True, tag="wait", tag_field="type", omit_defaults=True):
     """The end of the wait `wait` (`signal-paid-0`) of `call` (`step.index`): by a signal, or by its timeout.
 
-    Of a wait of a workflow itself both are its place, such as `paid#0`; one that the inputs do not have, and a sleep,
-    takes its time.
+    For a wait of a workflow itself, `wait` and `call` are both its place, such as `paid#0`. A workflow's sleep, and
+    a wait of it without an input, lasts as long as the workflow says.
 
     A callback (`callback-scan-0`) is answered with `data`. The signal is sent once the wait is open, whenever it was
     sent in the run that the input is taken from.

@@ -88,9 +88,10 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Pairing(msgspec.Struct, frozen=True):
-    """The comparison of two executors. `cancelled`: the right one's run was, and is compared as a prefix.
+    """The comparison of two executors.
 
-    `undoing`: what is compared are the rollbacks of their runs.
+    `cancelled`: the right run was cancelled, and is compared as a prefix. `undoing`: the rollbacks of the runs are
+    compared.
     """
 
     left: str
@@ -226,9 +227,9 @@ async def check_parity(  # noqa: PLR0913 - all but two have defaults, and are na
     - `messages` and `metadata`: as in `start`.
     - `fork`: a run in `log` that is forked on each executor instead of starting a new one; its inputs may be answers
       and cancels.
-    - `rollback`: once it is over, roll the run back on the same executor, and compare the rollbacks, too. The faults
-      also happen to the worker that undoes; the answers to the rollback's approvals are among the inputs. Calls that
-      ran side by side are undone in the order of their results, which may differ.
+    - `rollback`: after the run's end, roll it back on the same executor, and compare the rollbacks, too. The faults
+      also apply to the worker of the rollback, and `inputs` include the answers to its approvals. Calls that ran in
+      parallel are undone in the order of their results, which may differ.
     - `timeout_s`: bounds each run, in seconds.
 
     Raises `ConfigError` for a check that is not possible, and `UnsupportedByExecutor` for an executor that lacks a
@@ -382,7 +383,7 @@ class _Check:
     async def _undo(
         self, traces: Mapping[str, Trace], inputs: Inputs, rollbacks: dict[str, Trace]
     ) -> list[Pairing]:
-        """Roll the run of each executor back on it; the first one's answers are repeated on the others."""
+        """Roll back the run of each executor; the answers given on the first are repeated on the others."""
         first: Played | None = None
         pairings: list[Pairing] = []
         for contestant in self._contestants:
@@ -416,7 +417,7 @@ def _require(executor: Executor, name: str, needed: frozenset[str]) -> None:
 
 
 def _imposed(found: Inputs, *, forked: bool) -> Inputs:
-    """Return the inputs to repeat; messages and pauses of a fork belong to its history, or come with it."""
+    """Return the inputs to repeat. Messages and pauses of a fork are left out: its history contains them."""
     return tuple(item for item in found if not (forked and isinstance(item, Message | Pause)))
 
 

@@ -200,7 +200,7 @@ class StageModel:
         return {}
 
     def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
-        """Return null: the script says what was done with any."""
+        """Return None: the script may contain calls of any native tool."""
         return None
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:

@@ -437,7 +437,7 @@ class _Stage:
                 await run.signal(wait.name, given.data, key=given.key)
 
     async def _with_token(self, wait: WaitStarted) -> RunState:
-        """Return the state once the callback has a token; a workflow makes it after the wait has begun."""
+        """Return the state once the callback has a token, which a workflow creates only after the wait has begun."""
         journal = Journal(self._log, await find_run(self._log, wait.run_id), wait_for_log=True)
         await journal.load()
 
@@ -466,7 +466,7 @@ class _Stage:
         await self._store(run_id, TimerDue(timer_id))
 
     async def _answer_callback(self, wait: WaitStarted, sha256: str, data: object) -> None:
-        """Answer a callback without its token, which only its call was told."""
+        """Answer a callback without its token, which only the call knows."""
         await self._store(wait.run_id, AnswerCallback(sha256=sha256, data=data))
 
     async def _store(self, run_id: str, command: TimerDue | AnswerCallback) -> None:

@@ -1,6 +1,6 @@
-"""Recover what the code of a workflow asked for from the events that it led to: each is a command of its own.
+"""Recover the operations that a workflow's code started from the events that they led to; each is a command.
 
-So a run is replayed without its code: what the code decided is in the log, and what follows from it is decided again.
+So a run is replayed without its code: the code's decisions come from the log, and those that follow are made again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CODE_FAILURES = frozenset({"workflow_failed", "operations_max"})
 
 
 def workflow_command(state: RunState, events: Sequence[Event]) -> CodeAdvanced | CodeDiverged | None:
-    """Return the command of a workflow whose outcome begins with `events[0]`; null if its code did not lead to it."""
+    """Return the workflow's command whose outcome begins with `events[0]`; None if its code did not cause the event."""
     event = events[0]
     match event:
         case Diverged():

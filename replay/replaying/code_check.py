@@ -1,7 +1,7 @@
-"""Check code against logs: the code of each workflow is run again over what its run has stored, without an effect.
+"""Check code against logs: run the code of each workflow over the stored events of its run, without any effect.
 
-What a driver does when it goes on with a run, this does before a deploy: the code, or the table, begins at its
-beginning and gets the recorded outcomes. It must ask for all that the log has, and may ask for more if the run is open.
+This does before a deployment what a driver does when it resumes a run: the code, or the table, starts from its
+beginning and gets the recorded outcomes. It must start every operation in the log, and more only if the run is open.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .replaying import as_decided, check_artifacts
 class CodeMisfit(msgspec.Struct, frozen=True, kw_only=True):
     """The first difference between the log of a run and the code.
 
-    `place` is that of the operation in question, `revision` that of its event (0 if the log has none), `recorded` what
-    the log has and `asked` what the code asks for; all are empty if `why` is another reason.
+    `place` is the operation's place, `revision` that of its event (0 if the log has none), `recorded` the operation in
+    the log, and `asked` the one that the code starts; all are empty if `why` is another reason.
     """
 
     run: str
@@ -40,14 +40,14 @@ class CodeMisfit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CodeCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """The result: the workflows whose code was run again, and the first difference of each that does not fit."""
+    """The result: the workflows whose code was run, and the first difference of each one that does not fit."""
 
     runs: tuple[str, ...]
     misfits: tuple[CodeMisfit, ...] = ()
 
 
 def check_code(trace: Trace, registry: Registry, *, ended: bool = True) -> CodeCheck:
-    """Run the code of every workflow of a family again; with `ended` also of those that are over.
+    """Run the code of every open workflow of a family; with `ended`, also of those that have ended.
 
     Raises `ConfigError` for a trace without the artifacts that it refers to.
     """
@@ -66,7 +66,7 @@ def check_code(trace: Trace, registry: Registry, *, ended: bool = True) -> CodeC
 
 
 def _states(trace: Trace) -> Iterator[tuple[RunState, list[Event]]]:
-    """Yield each run as its log leaves it, with its events, in the order in which the runs began."""
+    """Yield the final state of each run with its events, in the order in which the runs began."""
     states: dict[str, tuple[RunState, list[Event]]] = {}
     at = 0
     for recorded in trace.commits:
@@ -106,7 +106,7 @@ def _misfit(state: RunState, events: list[Event], registry: Registry) -> CodeMis
 
 
 def _progress(state: RunState, registry: Registry) -> Progress:
-    """Return how far the code comes over the log of a run. Raises `Divergence`, `FoldlogError`."""
+    """Run the code over the log of a run, and return how far it gets. Raises `Divergence`, `FoldlogError`."""
     submitted = state.submitted
     assert submitted is not None  # noqa: S101 - the caller has seen it
     live = _live(state.agent, registry)
@@ -135,7 +135,7 @@ def _live(name: str, registry: Registry) -> Runnable | None:
 
 
 def _end_differs(state: RunState, progress: Progress) -> str | None:
-    """Return how the end of a run that its code has ended differs; null if it does not."""
+    """Return how the code's end differs from that of the run; None if it does not, or the code did not end the run."""
     error = state.error.error_type if state.error is not None else ""
     completed = state.terminal is not None and state.terminal.status == "completed"
     if not completed and error not in {"workflow_failed", "operations_max"}:
@@ -150,7 +150,7 @@ def _end_differs(state: RunState, progress: Progress) -> str | None:
 
 
 def _revision(events: list[Event], place: str) -> int:
-    """Return the revision of the event with which the log has the operation; 0 if it has none."""
+    """Return the revision of the event that records the operation; 0 if there is none."""
     for event in events:
         made = event.tool_call_id if isinstance(event, Memoized) else asks_for(event)
         if made == place:

@@ -1,4 +1,4 @@
-"""Try a policy of the namespace on stored runs: which of their tool calls it would have decided otherwise."""
+"""Try a policy of the namespace on stored runs: find the tool calls that it would have decided differently."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .replaying import as_decided
 
 
 class TriedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored tool call: `was` is what decided it, `now` what would, and `why` names the rule that would."""
+    """A stored tool call: the action that was taken (`was`), the one that would be (`now`), and the rule behind it."""
 
     run: str
     agent_path: str
@@ -36,11 +36,11 @@ class TriedCall(msgspec.Struct, frozen=True, kw_only=True):
 def try_policy(
     trace: Trace, policy: Mapping[str, Any], runs: Collection[str] | None = None
 ) -> Iterator[TriedCall]:
-    """Yield the calls of a family, or of these runs of it, as `policy` would have decided them, in log order.
+    """Yield the calls of a family, or of some of its runs, as `policy` would have decided them, in log order.
 
-    It takes the place of the namespace's policy; that of each agent, and calls approved for good, stay. Shared
-    histories of forks are left out: they are calls of other runs. Raises `ConfigError` for a policy with conditions,
-    if the extra `cel` is missing.
+    It replaces the namespace's policy; the agents' policies, and calls that were approved for good, still apply. The
+    shared history of a fork is left out, because its calls belong to another run. Raises `ConfigError` for a policy
+    with conditions if the extra `cel` is missing.
     """
     states: dict[str, RunState] = {}
     rules: dict[str, tuple[Rules, Rules]] = {}

@@ -1,4 +1,4 @@
-"""Prompts as they were sent: a model request rebuilt from the log, and held against the digest stored with it (R12)."""
+"""Prompts as they were sent: rebuild a model request from the log, and verify it by the digest stored with it (R12)."""
 
 from __future__ import annotations
 

@@ -321,7 +321,7 @@ class _Guided(Turn):
             self.events.append(recorded)  # type: ignore[arg-type]
 
     def ruling(self, call: Call) -> PolicyRuling:
-        """Return the ruling on a call; the recorded one, where nothing evaluates conditions."""
+        """Return the ruling on a call: the recorded one if this installation cannot evaluate conditions."""
         if conditions.installed() or not self.rules.policy.is_conditional or not self._rest:
             return super().ruling(call)
         match self._rest[-1][1]:
@@ -483,7 +483,7 @@ class _Guided(Turn):
                 )
             case ToolReturned(call_id=call_id, slot_cycle=slot, once=once) if (
                 slot or once
-            ):  # it gave way in a deadlock, or to the owner of its key, before it started
+            ):  # the call gave way in a deadlock, or to the owner of its key, before it started
                 awaited = call_id in self._startable
             case (
                 ToolReturned(call_id=call_id)

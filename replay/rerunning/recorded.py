@@ -210,7 +210,7 @@ class RecordedProvider:
         return {}
 
     def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
-        """Return null: the recording has what was done with those of its requests."""
+        """Return None: the recording contains the calls of native tools."""
         return None
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
@@ -553,7 +553,7 @@ class RecordedRegistry(Registry):
         return told.get(found.run, "") if found is not None else ""
 
     def told_plan(self, run: RunContext[Any]) -> str | None:
-        """Return the plan that the recorded run was told."""
+        """Return the plan as the recorded run's model saw it."""
         told = self._recording.standing_plans
         found = self._again.places.of(
             run.run_id, lambda each: each.run in told and each.path == run.agent_path
@@ -561,7 +561,7 @@ class RecordedRegistry(Registry):
         return told[found.run] if found is not None else None
 
     async def refusal_of(self, agent: Agent[Any], name: str, output: str, run: RunContext[Any]) -> str | None:
-        """Return the recorded verdict on the same output; a validator that is here judges another one."""
+        """Return the recorded verdict on the same output; a registered validator judges any other output."""
         verdicts = self._recording.values.get((agent.name, name, output))
         if not verdicts:
             agent.check_functions()

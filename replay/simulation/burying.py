@@ -1,6 +1,6 @@
-"""The parties around a burial: reapers, a submitter who has the run's key, and a reader of its session.
+"""The parties around an erasure: reapers, a caller that reuses the run's key, and a reader of its session.
 
-Each does its work in one process after another until one of them is answered, so that any may die anywhere.
+Each retries its work from a new process until one gets a reply, so that any process may die anywhere.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def erase(ctx: ToolContext) -> str:
 async def _until_answered(
     world: World, do: Callable[[Process], Coroutine[Any, Any, bool]], times: int = 3
 ) -> None:
-    """Do it from one process after another, until so many were answered."""
+    """Do it from one process after another, until it has succeeded `times` times."""
     while times:
         person = world.person()
         try:
@@ -58,7 +58,7 @@ async def _reap(person: Process, root: str) -> bool:
 
 
 async def _send_again(person: Process, root: str) -> bool:
-    """Submit the first run's submission again, key and all."""
+    """Repeat the first run's submission with its idempotency key."""
     world = WORLD.get()
     state = next(event for event in world.events_of(root) if isinstance(event, Submitted))
     agent = next(each for each in world.agents if each.name == state.config["name"])
@@ -76,7 +76,7 @@ async def _send_again(person: Process, root: str) -> bool:
 
 
 async def _look_back(person: Process) -> bool:
-    """Read the session, before and after the burial."""
+    """Read the session, before or after the erasure."""
     try:
         await person.runtime().history("talk")
     except LogUnavailable:

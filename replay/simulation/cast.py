@@ -164,7 +164,7 @@ def an_agent(
 
 
 async def addressed(run: RunContext) -> str:
-    """Return the instructions of a run, from what it was started with."""
+    """Return instructions that name the run's user and agent."""
     await asyncio.sleep(0.2)
     return f"Speak to {run.user} as {run.agent}."
 

@@ -73,7 +73,7 @@ class Surroundings(Protocol):
 
     @property
     def seal(self) -> KeyWrapper | None:
-        """The wrapper of the keys under which all processes seal what they store; null: nothing is sealed."""
+        """The wrapping keys with which all processes seal content; None: nothing is sealed."""
         ...
 
     @property
@@ -88,7 +88,7 @@ class Surroundings(Protocol):
 
     @property
     def told_no(self) -> list[str]:
-        """Submissions that were refused: agent and input."""
+        """The refused submissions: agent and input."""
         ...
 
     @property
@@ -98,7 +98,7 @@ class Surroundings(Protocol):
 
     @property
     def behind_gate(self) -> str:
-        """The only process that can write, while a restore is under way; empty: all can."""
+        """The only process that may write while a restore is in progress; empty: all may."""
         ...
 
     def note(

@@ -174,7 +174,7 @@ def violations(world: World, *, ended: bool = True) -> list[str]:
 
 
 def _is_unknown(run: _Run, world: World) -> bool:
-    """Return whether no caller knows that the run exists: its submission was refused, and it was never claimed."""
+    """Return whether no caller knows that the run exists: its submission was refused, and no worker claimed it."""
     return not run.epoch and run.key in world.told_no
 
 
@@ -413,7 +413,7 @@ def _misfits(world: World) -> Iterator[str]:
 
 
 def _schedules(world: World, *, ended: bool) -> Iterator[str]:
-    """Check W37 to W40: a time of a schedule starts one run at most, and none is passed over without a word."""
+    """Check W37 to W40: a time of a schedule starts at most one run, and none is silently passed over."""
     runs: dict[tuple[str, float], set[str]] = {}
     commits: dict[str, list[ScheduleUpdated]] = {}
     for _, commit in world.commits():
@@ -448,7 +448,7 @@ def _passed_over(world: World, name: str, changes: list[ScheduleUpdated]) -> Ite
 
 
 def _hooks(world: World, *, ended: bool) -> Iterator[str]:
-    """Check W41: each end that a hook is meant for, and was there for, starts one run; no other end starts any."""
+    """Check W41: each end that matches a hook, and came after the hook was set, starts one run; no other end does."""
     begun: dict[str, int] = {}
     started: Counter[tuple[str, str]] = Counter()
     for stored, commit in world.commits():
@@ -467,7 +467,7 @@ def _hooks(world: World, *, ended: bool) -> Iterator[str]:
 
 
 def _meant(world: World) -> Iterator[tuple[tuple[str, str], int]]:
-    """Yield each hook and run whose end it is meant for, with the position of that end."""
+    """Yield each hook with each run whose end it matches, and the position of that end."""
     for stored, commit in world.commits():
         ends = [event.status for event in commit.events if isinstance(event, Status) and is_terminal(event)]
         if not ends or commit.run != commit.root:
@@ -490,7 +490,7 @@ def _keys(world: World) -> Iterator[str]:
 
 
 def _burials(world: World, *, ended: bool) -> Iterator[str]:
-    """Check P15: of an erased family only its tombstone is left, and nothing is gone without one."""
+    """Check P15: only the tombstone of an erased family is left, and nothing is gone without a tombstone."""
     stored: dict[Subject, list[int]] = {}
     buried: set[str] = set()
     for each, commit in world.commits():

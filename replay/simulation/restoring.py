@@ -1,7 +1,7 @@
-"""A restore in the middle of everything: all processes die, and open runs are held until a person lets them go on.
+"""A restore while runs are in progress: all processes die, and open runs are held until a person resumes them.
 
-No other process can write before all are held. The log is not set back, since what a backup has was the end of the log
-once. Who restores may die, and is followed by another.
+No other process can write before all runs are held. The log is not set back, because the end of any backup was once the
+end of a log. The process that restores may die, and another takes over.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ RESTORED_AFTER_S = 0.7
 
 
 async def restore(world: World, after_s: float = RESTORED_AFTER_S) -> None:
-    """Hold everything that is open, `after_s` seconds from now, and resume it some time after it is held."""
+    """After `after_s` seconds, kill all processes and hold all open runs; some time later, resume them."""
     await asyncio.sleep(after_s)
     await world.until(lambda: bool(world.runs()))
     if not any(process.worker for process in world.processes.values()):
-        return  # no worker would go on with it
+        return  # there is no worker to continue the runs
     for process in [*world.processes.values()]:
         if process.name != "answering":
             process.kill()

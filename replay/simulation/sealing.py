@@ -1,7 +1,7 @@
-"""The parties around a key that is erased: people who erase it or rotate all keys, and a caller with another run.
+"""The parties around an erased key: operators who erase it or rotate all keys, and a caller that starts another run.
 
-Each does its work in one process after another until one of them is answered, so that any may die anywhere. Nobody
-looks whether a run of the owner is open: that is what makes runs that cannot be read.
+Each retries its work from a new process until one gets a reply, so that any process may die anywhere. The key is erased
+even while a run of its owner is open, which makes that run unreadable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .process import Process
 from .world import ANSWER_S, WORLD, World
 
 SECRET, OWNER = "hush", "user:ada"
-"""The word that all content has, and the owner of the key that is erased."""
+"""The word that all content contains, and the owner of the erased key."""
 _WRAPPING, _NEXT = b"w" * 32, b"n" * 32
 ROTATIONS = 6
 
@@ -45,7 +45,7 @@ class KnownKeys(HeldKeys):
         return await super().wrap(key, owner)
 
     def opened(self, commit: Commit) -> Commit:
-        """Return the commit with its content."""
+        """Return the commit with its content decrypted."""
         return msgspec.structs.replace(
             commit, events=tuple(self._opened(event, commit.root) for event in commit.events)
         )
@@ -97,14 +97,14 @@ async def _erase(person: Process) -> None:
 
 
 async def _rotate(person: Process) -> None:
-    """Rotate forth and back, so that it meets the erasure."""
+    """Rotate the keys back and forth, so that a rotation coincides with the erasure."""
     for number in range(ROTATIONS):
         wrapping = (_NEXT, _WRAPPING) if number % 2 == 0 else (_WRAPPING, _NEXT)
         await SealedLog(person.handle, HeldKeys(wrapping, "the simulation")).ring.rotate()
 
 
 async def _come_back(person: Process) -> None:
-    """Start another run of the owner, under the key of now or the next one."""
+    """Start another run of the owner, under the present key or the next one."""
     world = WORLD.get()
     agent = next(each for each in world.agents if each.name == "sealed")
     first = next(event for event in world.events_of(world.roots()[0]) if isinstance(event, Submitted))
@@ -120,7 +120,7 @@ def _sealed(person: Process) -> SealedLog:
 
 
 def unsealed(world: World) -> Iterator[str]:
-    """Check W58 and W59: no content is stored in clear, a family has one key, and an erased one is not there."""
+    """Check W58 and W59: no content is stored in clear, a family has one key, and an erased key does not come back."""
     if world.seal is None:
         return
     kept = [

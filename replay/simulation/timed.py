@@ -1,6 +1,6 @@
-"""The parties around a schedule: those who put it on, edit it meanwhile, and take it off again.
+"""The parties around a schedule: operators who create it, edit it while it runs, and delete it.
 
-Each does its work in one process after another until one of them is answered, so that any may die anywhere.
+Each retries its work from a new process until one gets a reply, so that any process may die anywhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .world import ANSWER_S, WORLD, World
 NAME = "watch"
 EVERY_S = 20
 TIMES = 3
-"""The number of times that come to something before the schedule is deleted."""
+"""The number of times that are decided (started, skipped or missed) before the schedule is deleted."""
 EDITS_AFTER_S = 7.0
 
 ZONE = "Europe/Oslo"
@@ -30,11 +30,11 @@ SEASON = "season"
 """The key of `World.state` with the times of each schedule: cron expression and local times, by name."""
 Season = Mapping[str, tuple[str, tuple[str, ...]]]
 SPRING: Season = {
-    # All times in the hour that does not exist come together, once, right after it.
+    # The times in the skipped hour all occur once, together, right after it.
     "gap": ("0-30 2,3 * * *", tuple(f"2026-03-29T03:{minute:02}:00+02:00" for minute in range(31))),
 }
 AUTUMN: Season = {
-    # A time that exists twice comes once; a star of hours follows the elapsed time, through both hours.
+    # A time in the repeated hour occurs once; with `*` for the hour, times follow the elapsed time, through both hours.
     "once": ("0-15,59 2 * * *", ("2026-10-25T02:59:00+02:00", "2026-10-26T02:00:00+01:00")),
     "both": (
         "* * * * *",
@@ -75,7 +75,7 @@ async def change_clocks(ctx: ToolContext) -> str:
 
 
 def begin_in(world: World, season: str) -> None:
-    """Have the world begin shortly before the clocks are changed."""
+    """Set the world's beginning to shortly before a change of the clocks."""
     times, beginning = BEGINNINGS[season]
     world.clock.begins_at = datetime.fromisoformat(beginning).timestamp()
     world.state[SEASON] = times
@@ -151,7 +151,7 @@ def _decided(world: World, name: str = NAME) -> int:
 
 
 def times_between(world: World, name: str, start: float, end: float) -> int:
-    """Return the number of times of a schedule from `start` up to, and without, `end`."""
+    """Return the number of times of a schedule from `start` (included) to `end` (excluded)."""
     season: Season = world.state.get(SEASON, {})
     if name not in season:
         return round((end - start) / EVERY_S)
@@ -160,7 +160,7 @@ def times_between(world: World, name: str, start: float, end: float) -> int:
 
 
 def local_times(world: World, name: str) -> Mapping[float, str] | None:
-    """Return the times of a schedule as they are told to its runs; null if any may come."""
+    """Return the expected times of a schedule, each with its local form as its run sees it; None if any may occur."""
     season: Season = world.state.get(SEASON, {})
     if name not in season:
         return None
@@ -168,6 +168,6 @@ def local_times(world: World, name: str) -> Mapping[float, str] | None:
 
 
 def decisions(schedule: ScheduleUpdated) -> int:
-    """Return the number of times that have come to something."""
+    """Return the number of times that are decided: started, skipped or missed."""
     counts = schedule.counts
     return counts.started + counts.skipped + counts.missed

@@ -69,12 +69,12 @@ async def _rolled_back(world: World, run: str) -> None:
             if "is open" not in str(error):  # which a stale read may show
                 return
         except FoldlogError:
-            pass  # the log was away
+            pass  # the log was unavailable
         await world.clock.sleep(ANSWER_S)
 
 
 def undoable(world: World) -> list[Runnable[Any]]:
-    """Return a table whose last step fails, an agent with bookings, and one that has the second rolled back."""
+    """Return a table whose last step fails, an agent with bookings, and an agent that has the latter rolled back."""
     tools: list[Tool] = [book, unbook, post, refuse, undo]
     world.make_registry = lambda: Registry(agents=world.agents, providers=world.providers, tools=tools)
     steps = [
@@ -99,7 +99,7 @@ def undoable(world: World) -> list[Runnable[Any]]:
 
 
 def rolled_back(world: World, *, ended: bool) -> Iterator[str]:
-    """Check W42: what a run has booked is taken back at most once, the last first, in one rollback at a time."""
+    """Check W42: each booking of a run is undone at most once, the last first, by one rollback at a time."""
     rollbacks: dict[str, list[str]] = {}
     for run in world.roots():
         first = world.events_of(run)[0]
@@ -127,7 +127,7 @@ def _has_completed(world: World, run: str) -> bool:
 
 
 def _results(world: World, run: str, name: str) -> list[str]:
-    """Return what calls of a tool that succeeded were about, in the order of their results."""
+    """Return the argument `what` of a tool's successful calls, in the order of their results."""
     about: dict[str, str] = {}
     found: list[str] = []
     for event in world.events_of(run):

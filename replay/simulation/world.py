@@ -336,7 +336,7 @@ class World:
         self.replies.append(CallerReply("callback", run, f"{call} {callback_place(token).sha256}", answer))
 
     async def _sent(self, send: Callable[[Runtime], Coroutine[Any, Any, Any]]) -> str:
-        """Return what a sender is told, who tries again from another process until one is told something."""
+        """Send from one process after another until one gets a reply; return "ok", or "no" if it was refused."""
         while True:
             sender = self.person()
             try:
@@ -346,7 +346,7 @@ class World:
             except (RunFinished, SignalError):
                 return "no"
             except FoldlogError:
-                pass  # the log was away
+                pass  # the log was unavailable
             await self.clock.sleep(ANSWER_S)
 
     async def _end_wait(self, run: str, wait: WaitStarted) -> None:

@@ -53,7 +53,7 @@ class RecordedRunnable:
 
     @property
     def functions(self) -> frozenset[str]:
-        """All functions that the configuration names; one that is not recorded fails when it is called."""
+        """All functions that the configuration names; one without recorded values fails when it is called."""
         return functions_used(self._runnable)
 
     def parse_output(self, value: Any) -> Any:

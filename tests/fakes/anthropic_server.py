@@ -1,7 +1,7 @@
 """A real HTTP server on loopback that speaks Anthropic's Messages API, and refuses what the real one refuses.
 
-What an answer thinks (`Reply.reasoning`) is a signed block, followed by a redacted one. A request whose history holds a
-call without exactly the blocks that stood before it is answered with 400.
+The reasoning of an answer (`Reply.reasoning`) is a signed block, followed by a redacted one. A request with a call in
+its history is answered with 400 unless exactly the same blocks precede the call.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class AnthropicServer(OpenAIServer):
-    """Answers the n-th request with the n-th reply, if it takes the request."""
+    """Answers the n-th request with the n-th reply, unless it refuses the request."""
 
     def __init__(self, replies: tuple[Reply, ...]) -> None:
         super().__init__(replies)
@@ -94,12 +94,12 @@ def search_blocks(search: Search) -> list[Json]:
 
 
 def opaque_blocks(reply: Reply) -> list[Json]:
-    """The blocks that have to come back with the calls of an answer."""
+    """Return the blocks that must be sent back with the calls of an answer."""
     return [*thinking_blocks(reply), *(block for search in reply.searches for block in search_blocks(search))]
 
 
 def unmarked(block: Json) -> Json:
-    """A block of a request without its cache mark."""
+    """Return a block of a request without its cache mark."""
     return {name: value for name, value in block.items() if name != "cache_control"}
 
 
@@ -126,7 +126,7 @@ def message_events(model: str, reply: Reply) -> Iterator[Any]:
         yield {"type": "content_block_stop", "index": index}
     reason = reply.finish or ("tool_use" if reply.calls else "end_turn")
     told: Json = {"output_tokens": reply.usage.output if reply.usage else 0}
-    if reply.usage and reply.usage.reasoning:  # older models do not tell them apart
+    if reply.usage and reply.usage.reasoning:  # older models do not report reasoning tokens
         told["output_tokens_details"] = {"thinking_tokens": reply.usage.reasoning}
     delta = {"stop_reason": reason, "stop_sequence": None}
     yield {"type": "message_delta", "delta": delta, "usage": told}
@@ -134,7 +134,7 @@ def message_events(model: str, reply: Reply) -> Iterator[Any]:
 
 
 def content(reply: Reply) -> Iterator[tuple[Json, list[Json]]]:
-    """Each block as it begins, and its deltas."""
+    """Yield each block in its initial form, with its deltas."""
     if reply.reasoning:
         pieces = [{"type": "thinking_delta", "thinking": piece} for piece in reply.reasoning]
         signed = {"type": "signature_delta", "signature": signature("".join(reply.reasoning))}

@@ -1,6 +1,6 @@
 """A real HTTP server on loopback that speaks Gemini's streamGenerateContent, and refuses what the real one refuses.
 
-The first call of an answer that thinks (`Reply.reasoning`) carries a thought signature. A request whose history holds
+The first call of an answer with reasoning (`Reply.reasoning`) carries a thought signature. A request whose history has
 that call without exactly this signature is answered with 400.
 """
 
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 class GeminiServer(OpenAIServer):
-    """Answers the n-th request with the n-th reply, if it takes the request."""
+    """Answers the n-th request with the n-th reply, unless it refuses the request."""
 
     def __init__(self, replies: tuple[Reply, ...]) -> None:
         super().__init__(replies)
@@ -96,7 +96,7 @@ def decoded(text: str) -> bytes:
 
 
 def compared(part: Json) -> Json:
-    """A part as it is compared: clients write base64 in two ways, and names in two cases."""
+    """Return a part in a form for comparison, since clients write base64 in two alphabets and names in two cases."""
     found = {name: each for name, each in part.items() if name != "thoughtSignature"}
     for name, each in found.items():
         found[name] = {("toolType" if key == "tool_type" else key): value for key, value in each.items()}
@@ -111,7 +111,7 @@ def chunk(model: str, *parts: Json, finish: str = "") -> Json:
 
 
 def search_parts(search: Search) -> list[Json]:
-    """A search as Gemini 3 shows it: it has to come back as it is."""
+    """Return the parts with which Gemini 3 reports a search, which must be sent back unchanged."""
     named = {"id": search.id, "toolType": "GOOGLE_SEARCH_WEB"}
     signed = base64.b64encode(hashlib.sha512(search.id.encode()).digest()).decode()
     return [

@@ -1,7 +1,7 @@
-"""A real HTTP server on loopback that speaks the calls of the Kubernetes API that a Job needs, and runs its command.
+"""A real HTTP server on loopback that implements the Kubernetes API calls that a Job needs, and runs its command.
 
 async with serve() as cluster:
-    ...  # base URL: cluster.url; what there is: cluster.jobs; what is answered instead: cluster.faults
+    ...  # base URL: cluster.url; present Jobs: cluster.jobs; faults to answer with: cluster.faults
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PODS = "/api/v1/namespaces/{namespace}/pods"
 
 @dataclass
 class Job:
-    """A Job with its one pod, which is a process of this machine."""
+    """A Job with its only pod, which is a process on this machine."""
 
     manifest: dict[str, Any]
     log: Path
@@ -62,7 +62,7 @@ class Job:
                 self.problem = f"exec: {error.filename}: executable file not found in $PATH"
 
     def kill(self) -> None:
-        """Kill the rest of it: a container ends with its first process."""
+        """Kill its remaining processes: a container ends with its first process."""
         if self.process is None:
             return
         with suppress(psutil.Error):

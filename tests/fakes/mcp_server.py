@@ -1,7 +1,7 @@
 """A real MCP server for tests, on the official SDK: `mcp_server.py stdio | http PORT | legacy-http PORT | oauth PORT`.
 
-Those over HTTP print their port as the first line; the legacy one refuses what servers did not know before 2026, that
-with OAuth serves those who have a token.
+The HTTP servers print their port as the first line. The legacy one refuses protocol versions from 2026 on; the one with
+OAuth serves only clients with a token.
 """
 
 import json
@@ -206,7 +206,7 @@ def tools_that_pay(server: MCPServer) -> None:
 
 
 def sdk_server() -> MCPServer:
-    key = os.environ.get("FAKE_MCP_KEY")  # without one, no other process knows the state of a question
+    key = os.environ.get("FAKE_MCP_KEY")  # without one, no other process can read the state of a question
     security = RequestStateSecurity(keys=[key.encode()], ttl=3600) if key else None
     server = MCPServer("fake", log_level="ERROR", request_state_security=security)
     tools_that_report(server)
@@ -218,7 +218,7 @@ def sdk_server() -> MCPServer:
 
 
 class Again:
-    """Gives a message that was taken once more, then what comes after it."""
+    """An ASGI `receive` that returns a message already received, then those after it."""
 
     def __init__(self, message: Any, receive: Any) -> None:
         self._messages, self._receive = [message], receive
@@ -230,8 +230,8 @@ class Again:
 def serve_http(port: int, *, legacy: bool) -> None:
     """Serve on loopback; every request needs the token in FAKE_MCP_TOKEN, if there is one.
 
-    FAKE_MCP_UNKNOWN is the status of the answer to a session that is not known, instead of 404; FAKE_MCP_REFUSAL the
-    status, the content type and the body of the answer to each tool call.
+    FAKE_MCP_UNKNOWN replaces the status 404 of the answer for an unknown session. FAKE_MCP_REFUSAL is the status,
+    content type and body of the answer to every tool call.
     """
     app = sdk_server().streamable_http_app()
     token = os.environ.get("FAKE_MCP_TOKEN")
@@ -261,7 +261,7 @@ def serve_http(port: int, *, legacy: bool) -> None:
 
 
 def listen(app: Any, port: int) -> None:
-    """Serve on loopback, and say on which port."""
+    """Serve on loopback, and print the port."""
     listening = socket.create_server(("127.0.0.1", port))
     sys.stdout.write(f"{listening.getsockname()[1]}\n")
     sys.stdout.flush()

@@ -1,8 +1,8 @@
-"""An authorization server of one user who always agrees, in front of the MCP server of these tests.
+"""An authorization server whose only user always consents, in front of the MCP server of these tests.
 
 `POST /revoke` ends all access tokens, `POST /revoke?refresh=1` the refresh tokens too, `POST /forget` everything.
-After `POST /gather?count=2` requests without a valid token are refused when there are two of them. `seen` in
-`GET /state` has the grants that were asked for.
+After `POST /gather?count=2`, requests without a valid token are held until there are two of them, and then refused.
+`seen` in `GET /state` has the requested grants.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CLIENT, SECRET = "machine", "the-secret-of-the-machine"
 
 
 class AuthorizationServer:
-    """Tokens, codes and clients; `app` answers all but `/mcp`, which is for `mcp` with a valid token."""
+    """The tokens, codes and clients. `app` passes `/mcp` on to `mcp` if the token is valid, and answers the rest."""
 
     def __init__(self, mcp: Any) -> None:
         self._mcp = mcp
@@ -63,7 +63,7 @@ class AuthorizationServer:
         await Response("who are you?", 401, {"www-authenticate": where})(scope, receive, send)
 
     async def _all_there(self) -> None:
-        """Wait for as many refused requests as were asked for, which so all know the same tokens."""
+        """Hold a refused request until the wanted number has arrived, so that all were sent with the same token."""
         if self._missing:
             self._missing -= 1
             if not self._missing:
@@ -131,7 +131,7 @@ class AuthorizationServer:
                 return challenge == asked.get("code_challenge")
             case "refresh_token":
                 held = form["refresh_token"] in self.refresh
-                self.refresh.discard(form["refresh_token"])  # each holds once
+                self.refresh.discard(form["refresh_token"])  # each is valid once
                 return held
             case _:
                 return header == "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def s3_server() -> Iterator[dict[str, str]]:
-    """The environment in which `s3://bucket` is on a server of this process."""
+    """Serve `s3://bucket` from this process while open; yield the environment variables that lead to it."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)

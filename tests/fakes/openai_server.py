@@ -1,7 +1,7 @@
-"""A real HTTP server on loopback that speaks chat completions and Responses from a list of replies, faults included.
+"""A real HTTP server on loopback that answers chat completions and Responses from a list of replies, with faults.
 
 async with serve(Reply(text=("Hel", "lo"))) as server:
-    ...  # base URL: server.url; what came: server.requests
+    ...  # base URL: server.url; requests received: server.requests
 """
 
 import asyncio
@@ -18,7 +18,7 @@ line; an event is not JSON; nothing more comes until the client disconnects; an 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A tool call and the pieces its arguments come in."""
+    """A tool call, and the pieces in which its arguments arrive."""
 
     id: str
     name: str
@@ -38,7 +38,7 @@ class Usage:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """A search of the web that the server makes itself."""
+    """A web search that the server runs itself."""
 
     id: str
     query: str
@@ -47,7 +47,7 @@ class Search:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """The answer to one request. Another status than 200 answers with `body`; `events` replaces what is streamed."""
+    """The answer to one request: `body` for a status other than 200; `events` replaces the streamed events."""
 
     text: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Request:
 
 
 class OpenAIServer:
-    """Answers the n-th request with the n-th reply; the last reply stands for all that follow."""
+    """Answers the n-th request with the n-th reply, and all further ones with the last."""
 
     def __init__(self, replies: tuple[Reply, ...]) -> None:
         self.replies = replies
@@ -114,7 +114,7 @@ class OpenAIServer:
     async def answer(
         self, request: Request, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        """The connection can be used for another request."""
+        """Send the reply; return whether the connection can be used for another request."""
         if reply.status != 200:
             await write_whole(writer, reply)
             return True
@@ -127,18 +127,18 @@ class OpenAIServer:
         return await self.finish(reply, reader, writer)
 
     def refusal(self, request: Request) -> Reply | None:
-        """The answer to a request that this server does not take; null for one that it does."""
+        """Return the answer to a request that this server refuses; None to accept it."""
         return None
 
     def file_api(self, request: Request) -> Reply | None:
-        """The answer to an upload, which is noted in `uploads`; null for a request of a model."""
+        """Record an upload in `uploads`, and return its answer; None for any other request."""
         if not request.path.partition("?")[0].endswith("/files"):
             return None
         self.uploads.append(request.body["raw"])
         return self.refused_upload or Reply(body=self.stored(f"file-{len(self.uploads)}"))
 
     def stored(self, file_id: str) -> dict[str, Any]:
-        """An uploaded file as the server describes it."""
+        """Return the server's description of an uploaded file."""
         told = {"object": "file", "bytes": 9, "created_at": 1, "filename": "a", "purpose": "user_data"}
         return {"id": file_id, "status": "processed", **told}
 

@@ -1,6 +1,6 @@
-"""An MCP server by hand, of before 2026, for what the SDK's server never does: `python raw_mcp_server.py [HABIT ...]`.
+"""A hand-written MCP server (before 2026) that does what the SDK's never does: `python raw_mcp_server.py [HABIT ...]`.
 
-It lists one tool a page, those of FAKE_MCP_TOOLS if that is set. FAKE_MCP_LOG names a file that gets its process id.
+It lists one tool per page, those in FAKE_MCP_TOOLS if that is set, and writes its process id to the file FAKE_MCP_LOG.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def write(*messages: dict[str, Any]) -> None:
-    """Write all messages in one piece."""
+    """Write all messages with one write."""
     sys.stdout.write("".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages))
     sys.stdout.flush()
 
@@ -77,7 +77,7 @@ RAW_TOOLS = [
 
 
 def serve(*habits: str) -> None:
-    """A server of before 2026, by hand. It lists one tool a page."""
+    """Serve standard input until it ends."""
     if "stubborn" in habits:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "mute" not in habits:

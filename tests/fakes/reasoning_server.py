@@ -1,8 +1,8 @@
-"""The server of OpenAI's two APIs as a reasoning model has it: it refuses a request that lacks or alters its thoughts.
+"""OpenAI's two APIs with a reasoning model: requests in which its reasoning is missing or altered are refused.
 
-Responses: each answer is reasoning, what the server searched, its text, reasoning again, and then its calls, each after
-reasoning of its own; a request that holds one of the calls must hold all of it in this order, and no reasoning that is
-not the server's. Chat: an assistant message with calls must have `reasoning_content`, as DeepSeek's has to.
+Responses: an answer is reasoning, the server's searches, text, reasoning again, and then calls, each after reasoning of
+its own. A request with one of the calls must contain the whole answer in this order, and no other reasoning. Chat: an
+assistant message with calls must have `reasoning_content`, as DeepSeek requires.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class ReasoningServer(OpenAIServer):
-    """Answers the n-th request with the n-th reply, if it takes the request."""
+    """Answers the n-th request with the n-th reply, unless it refuses the request."""
 
     def __init__(self, replies: tuple[Reply, ...]) -> None:
         super().__init__(replies)
@@ -32,7 +32,7 @@ class ReasoningServer(OpenAIServer):
         return Reply(status=400, body=error) if why else None
 
     def refused_items(self, body: Json) -> str:
-        """Why the input is refused; empty for one that is taken."""
+        """Return why the input is refused; empty if it is not."""
         if body["store"] or "reasoning.encrypted_content" not in body.get("include", ()):
             return "nothing is stored here, so that the encrypted content has to be asked for"
         given, expected = body["input"], list[Json]()
@@ -48,7 +48,7 @@ class ReasoningServer(OpenAIServer):
         )
 
     def refused_messages(self, messages: list[Json]) -> str:
-        """Why the messages are refused; empty for those that are taken."""
+        """Return why the messages are refused; empty if they are not."""
         for message in messages:
             for call in message.get("tool_calls") or ():
                 if message.get("reasoning_content") != self.thoughts.get(call["id"], ""):
@@ -79,7 +79,7 @@ def reasoning_item(number: int, reply: Reply) -> Json:
 
 
 def output_items(reply: Reply) -> list[Json]:
-    """An answer as the next request has to have it."""
+    """Return an answer in the form that the next request must contain."""
     items = [reasoning_item(0, reply), *map(search_item, reply.searches)]
     if reply.text:
         items += [{"role": "assistant", "content": "".join(reply.text)}, reasoning_item(1, reply)]
@@ -91,7 +91,7 @@ def output_items(reply: Reply) -> list[Json]:
 
 
 def reasoned_events(model: str, reply: Reply) -> Iterator[Json]:
-    """The events of an answer with all of its items."""
+    """Yield the events of an answer with all of its items."""
     plain = list(response_events(model, reply))
     yield plain[0]
     searches = {search.id: search for search in reply.searches}

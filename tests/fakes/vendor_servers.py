@@ -1,7 +1,7 @@
-"""Real HTTP servers on loopback that speak the wires of vendors whose answers are near to chat completions, or far.
+"""Real HTTP servers on loopback that speak the protocols of other vendors.
 
-Groq, Mistral, OpenRouter, Azure and Hugging Face stream chunks of chat completions, each with something of its own;
-Cohere streams events of its own, Bedrock messages of AWS's binary event stream.
+Groq, Mistral, OpenRouter, Azure and Hugging Face stream chunks of chat completions, each with peculiarities; Cohere
+streams events of its own, Bedrock messages of AWS's binary event stream.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ def with_usage(model: str) -> Json:
 
 
 def renamed(chunks: Iterator[Json], **names: str) -> Iterator[Json]:
-    """The chunks with other names of fields of their deltas."""
+    """Yield the chunks with renamed fields in their deltas."""
     for chunk in chunks:
         for choice in chunk["choices"]:
             choice["delta"] = {names.get(name, name): each for name, each in choice["delta"].items()}
@@ -30,7 +30,7 @@ def renamed(chunks: Iterator[Json], **names: str) -> Iterator[Json]:
 
 
 def groq_chunks(model: str, reply: Reply) -> Iterator[Json]:
-    """Usage is in `x_groq` of the chunk with the finish reason."""
+    """Yield Groq's chunks: usage is in `x_groq` of the chunk with the finish reason."""
     last: Json | None = None
     for chunk in renamed(chat_chunks(with_usage(model), reply), reasoning_content="reasoning"):
         if not chunk["choices"] and last is not None:
@@ -44,7 +44,7 @@ def groq_chunks(model: str, reply: Reply) -> Iterator[Json]:
 
 
 def mistral_chunks(model: str, reply: Reply) -> Iterator[Json]:
-    """Thoughts are parts of the content, calls come whole, and usage is in the chunk with the finish reason."""
+    """Yield Mistral's chunks: reasoning is in parts of the content, calls are whole, usage is in the last chunk."""
     last: Json | None = None
     whole = tuple(replace(call, arguments=()) for call in reply.calls)
     written = {call.id + str(number): "".join(call.arguments) for number, call in enumerate(reply.calls)}
@@ -78,7 +78,7 @@ def plain_chunks(model: str, reply: Reply) -> Iterator[Json]:
 
 
 class ChatServer(OpenAIServer):
-    """Chat completions; `chunks` are those of a vendor."""
+    """Serves chat completions in the chunks of a vendor."""
 
     chunks = staticmethod(plain_chunks)
 
@@ -137,7 +137,7 @@ class CohereServer(OpenAIServer):
 
 
 def bedrock_events(_model: str, reply: Reply) -> Iterator[Json]:
-    """Each event as its name and its payload."""
+    """Yield each event as its name and its payload."""
     yield {"messageStart": {"role": "assistant"}}
     index = 0
     if reply.reasoning:
@@ -176,7 +176,7 @@ def bedrock_events(_model: str, reply: Reply) -> Iterator[Json]:
 
 
 def event_stream_message(event: Any) -> bytes:
-    """A message of AWS's event stream: lengths, checksums, headers of text, and a JSON payload."""
+    """Encode a message of AWS's event stream: lengths, checksums, text headers, and a JSON payload."""
     if isinstance(event, str):
         return event.encode()
     ((name, payload),) = event.items()
@@ -197,7 +197,7 @@ def event_stream_message(event: Any) -> bytes:
 
 
 class BedrockServer(OpenAIServer):
-    """The Converse API; a fault `torn` or `malformed` ends the stream within a message."""
+    """Serves the Converse API. The faults `torn` and `malformed` end the stream within a message."""
 
     async def answer(
         self, request: Request, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

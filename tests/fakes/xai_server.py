@@ -1,4 +1,4 @@
-"""A real gRPC server on loopback that speaks xAI's Chat service from a list of replies."""
+"""A real gRPC server on loopback that answers xAI's Chat service from a list of replies."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -26,7 +26,7 @@ FAULTS: dict[str, Any] = {
 
 
 class XaiServer(chat_pb2_grpc.ChatServicer):
-    """Answers the n-th request with the n-th reply; the last one stands for all that follow."""
+    """Answers the n-th request with the n-th reply, and all further ones with the last."""
 
     def __init__(self, replies: tuple[Reply, ...]) -> None:
         self.replies = replies
@@ -66,7 +66,7 @@ def xai_chunks(model: str, reply: Reply) -> Iterator[Any]:
     end = chunk(finish=sample_pb2.REASON_TOOL_CALLS if reply.calls else sample_pb2.REASON_STOP)
     if reply.usage:
         end.usage.prompt_tokens = reply.usage.input
-        end.usage.completion_tokens = reply.usage.output - reply.usage.reasoning  # it counts them apart
+        end.usage.completion_tokens = reply.usage.output - reply.usage.reasoning  # counted separately
         end.usage.total_tokens = reply.usage.input + reply.usage.output
         end.usage.cached_prompt_text_tokens = reply.usage.cached
         end.usage.reasoning_tokens = reply.usage.reasoning
@@ -91,9 +91,9 @@ async def serve_xai(*replies: Reply) -> AsyncIterator[XaiServer]:
 
 
 def _without_closed_loops(handler: Handler | None) -> Handler:
-    """Return a handler of a loop's exceptions that leaves out those of gRPC about the loops of earlier tests.
+    """Return a loop's exception handler that ignores gRPC's errors about the closed loops of earlier tests.
 
-    The poller of gRPC is one for the process: what comes late for a loop that is closed is raised in the one that runs.
+    gRPC has one poller per process: a late event for a closed loop is raised in the loop that runs now.
     """
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

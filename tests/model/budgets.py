@@ -1,13 +1,13 @@
-"""An explicit-state model of what is spent of a budget of the namespace, by two runs of one shard (W65).
+"""An explicit-state model of spending a budget of the namespace, by two runs of one shard (W65).
 
-A worker of each run reads what is spent, sends a request if anything is left, and stores the reply: together with the
-new sum, at the position of the register that it has read, which may be of a replica that is behind. A worker may die
-anywhere; another one begins again with what the log has.
+Each run's worker reads what is spent, sends a request if anything is left, and stores the reply together with the new
+sum, at the position of the register that it has read, possibly from a replica that is behind. A worker may die
+anywhere; another one starts again from the log.
 
 What must hold:
-  miscounted  in the end each stored reply is counted, and once
-  overspent   no request is sent once the replies that are stored have used the budget up
-  ends        from every state all come to an end without further faults
+  miscounted  in the end each stored reply is counted exactly once
+  overspent   no request is sent after the stored replies have used up the budget
+  ends        from every state both runs end without further faults
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REPLIES = 2
 
 
 class Rules(NamedTuple):
-    """The protocol; a mutation changes one of these."""
+    """The rules of the protocol. A mutation changes one of them."""
 
     one_batch: bool = True
     """The sum is stored in the batch of the reply."""
@@ -90,7 +90,7 @@ def _steps(state: State, number: int, rules: Rules) -> Iterator[State]:
 
 
 def _faults(state: State) -> Iterator[State]:
-    """A worker dies, and another one begins with what the log has."""
+    """A worker dies, and another one starts from the log."""
     if state.faults:
         for number, worker in enumerate(state.workers):
             if worker.step not in {"ask", "done"}:
@@ -98,7 +98,7 @@ def _faults(state: State) -> Iterator[State]:
 
 
 def check(rules: Rules, *, faults: int = 3) -> tuple[str, int]:
-    """Return what is broken, empty for nothing, and the number of states."""
+    """Return the broken property, empty for none, and the number of states."""
     return explore(
         State(faults=faults),
         lambda state: [each for number in (0, 1) for each in _steps(state, number, rules)],

@@ -1,18 +1,18 @@
-"""An explicit-state model of burying: what is erased has a tombstone first, and, if one is wanted, a copy before that.
+"""An explicit-state model of erasing a run: first a copy, if one is wanted, then a tombstone, then the purge.
 
-Parties: two reapers, who bury a run that is over; a submitter with the run's key; a reader of the session; a timer,
-which becomes a wake-up for a worker. One action is one atomic step of one party; an append carries the position that
-was read as its condition. Any party may die at any step. Every reachable state is visited.
+Parties: two reapers, which erase an ended run; a submitter with the run's key; a reader of the session; a timer, which
+becomes a wake-up for a worker. One action is one atomic step of one party; an append carries the position that was read
+as its condition. Any party may die at any step. Every reachable state is visited.
 
-A reaper: read; store the copy, create only, and read it back; append `buried` at the position of the last commit,
+A reaper: read; store the copy, unless it exists, and read it back; append `buried` at the position of the last commit,
 together with a timer; purge what is before it; cancel the timer. A worker with the timer's wake-up purges, then
 acknowledges. The key's record says that the run was stored; it is dropped when the tombstone is old.
 
 What must hold:
-  twice     the run is executed once, whatever the key's submitter does and however often
-  lost      nothing is purged without its copy, and nothing but by a tombstone
-  wedged    the session's reader always finds what it needs to pass over the run
-  ends      from every state, without further faults, all before the tombstone is gone
+  twice     the run is executed once, however often its submission is repeated
+  lost      nothing is purged without a copy and a tombstone
+  wedged    the session's reader always finds the run or its tombstone
+  ends      from every state, without further faults, everything before the tombstone is purged
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.model.explore import explore
 
 
 class Rules(NamedTuple):
-    """The protocol; a mutation changes one of these."""
+    """The rules of the protocol. A mutation changes one of them."""
 
     tombstone_first: bool = True
     """The tombstone is stored before anything is purged, and the purge ends below it."""
@@ -133,7 +133,7 @@ def _submitter(state: State) -> Iterator[State]:
 
 
 def _faults(state: State) -> Iterator[State]:
-    """A party dies: a held wake-up is delivered again, and everybody begins again."""
+    """A party dies: a wake-up that it held is delivered again, and the party starts again."""
     if not state.faults:
         return
     less = state._replace(faults=state.faults - 1)
@@ -148,7 +148,7 @@ def _faults(state: State) -> Iterator[State]:
 
 
 def check(rules: Rules) -> tuple[str, int]:
-    """Return what is broken, empty for nothing, and the number of states."""
+    """Return the broken property, empty for none, and the number of states."""
     return explore(
         State(),
         lambda state: [*_reapers(state, rules), *_others(state, rules)],

@@ -26,7 +26,7 @@ ATTEMPTS_MAX = 3
 
 
 class Rules(NamedTuple):
-    """The protocol; a mutation changes one of these."""
+    """The rules of the protocol. A mutation changes one of them."""
 
     stored_first: bool = True
     """The token is stored before it is told."""
@@ -147,7 +147,7 @@ def _faults(state: State) -> Iterator[State]:
 
 
 def check(rules: Rules, *, faults: int = 3) -> tuple[str, int]:
-    """Return what is broken, empty for nothing, and the number of states."""
+    """Return the broken property, empty for none, and the number of states."""
     return explore(
         State(faults=faults),
         lambda state: [*_driver(state, rules), *_strangers(state, rules)],

@@ -27,7 +27,7 @@ NONE = -1
 
 
 class Rules(NamedTuple):
-    """The protocol; a mutation changes one of these."""
+    """The rules of the protocol. A mutation changes one of them."""
 
     keyed: bool = True
     """The run is started under a key that names the run that ended (W26)."""
@@ -82,7 +82,7 @@ class State(NamedTuple):
 
     @property
     def bad(self) -> str:
-        """The property that is broken; empty for none."""
+        """The broken property; empty for none."""
         if any(started > 1 for started in self.all_runs):
             return "twice"
         if self.begun != NONE and any(self.all_runs[: self.begun]):
@@ -91,13 +91,13 @@ class State(NamedTuple):
 
 
 def _is_done(state: State) -> bool:
-    """Return whether each end that the hook was there for has its run."""
+    """Return whether each end since the hook was created has started its run."""
     first = max(state.begun, state.passed)
     return state.ends == ENDS and state.begun != NONE and all(state.log_runs[first:])
 
 
 def _with(state: State, number: int, worker: Worker) -> State:
-    """Change one worker. They are alike, so which of them is in which state makes no difference."""
+    """Change one worker. Workers are interchangeable, so states are normalized by sorting them."""
     workers = state.workers
     return state._replace(workers=tuple(sorted((*workers[:number], worker, *workers[number + 1 :]))))
 
@@ -109,7 +109,7 @@ def _stored(state: State, place: int) -> State:
 
 
 def _begun(state: State, number: int, read: Register, rules: Rules) -> State:
-    """Go on from the place that was read, or create it."""
+    """Continue from the place that was read, or create the register."""
     if read.place == NONE and rules.begins_stored:
         return _with(state, number, Worker("create", rev=read.rev))
     if read.place == NONE:
@@ -200,7 +200,7 @@ def _restored(state: State, rules: Rules) -> State:
 
 
 def check(rules: Rules, *, faults: int = 2) -> tuple[str, int]:
-    """Return what is broken, empty for nothing, and the number of states."""
+    """Return the broken property, empty for none, and the number of states."""
     return explore(
         State(faults=faults),
         lambda state: _next(state, rules),

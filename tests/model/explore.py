@@ -1,4 +1,4 @@
-"""Every state of a model that can be reached, and whether each leads to an end."""
+"""Explore all reachable states of a model, and check that each leads to an end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 
 class ModelState(Protocol):
-    """A state; `bad` names the property that it breaks, and is empty if it breaks none."""
+    """A state of a model. `bad` names the property that it breaks, and is empty if it breaks none."""
 
     @property
     def bad(self) -> str:
@@ -25,9 +25,9 @@ def explore(
     faults: Callable[[S], Iterable[S]],
     is_end: Callable[[S], bool],
 ) -> tuple[str, int]:
-    """Return the first property that is broken, empty for none, and the number of states.
+    """Return the first broken property, empty for none, and the number of states.
 
-    `ends` is broken if a state leads to no end by steps alone, that is, without further faults.
+    `ends` is broken if some state leads to no end by steps alone, that is, without further faults.
     """
     seen, queue, before = {start}, deque([start]), dict[S, list[S]]()
     while queue:

@@ -30,7 +30,7 @@ STEPS_MAX = 2
 
 
 class Rules(NamedTuple):
-    """The protocol; a mutation changes one of these."""
+    """The rules of the protocol. A mutation changes one of them."""
 
     fence: bool = True
     """The root is fenced before anything is cancelled."""
@@ -198,7 +198,7 @@ def _faults(state: State) -> Iterator[State]:
 
 
 def check(rules: Rules, *, rests: bool = False, faults: int = 2) -> tuple[str, int]:
-    """Return what is broken, empty for nothing, and the number of states."""
+    """Return the broken property, empty for none, and the number of states."""
     # A run that rests, and that is not being cancelled, has nothing to do.
     last = {"done", "cancelled", "open"} if rests else {"done", "cancelled"}
 

@@ -20,7 +20,7 @@ from tests.model.explore import explore
 
 
 class Rules(NamedTuple):
-    """The protocol; a mutation changes one of these."""
+    """The rules of the protocol. A mutation changes one of them."""
 
     recorded_first: bool = True
     """The key is recorded before the call starts."""
@@ -135,7 +135,7 @@ def _faults(state: State) -> Iterator[State]:
 
 
 def check(rules: Rules, *, faults: int = 3) -> tuple[str, int]:
-    """Return what is broken, empty for nothing, and the number of states."""
+    """Return the broken property, empty for none, and the number of states."""
     return explore(
         State(faults=faults),
         lambda state: [each for number in (0, 1) for each in _driver(state, number, rules)],

@@ -22,7 +22,7 @@ from tests.model.explore import explore
 
 
 class Rules(NamedTuple):
-    """The protocol; a mutation changes one of these."""
+    """The rules of the protocol. A mutation changes one of them."""
 
     ends_wake: bool = True
     """A run that ends wakes those for whom there is room now."""

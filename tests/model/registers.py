@@ -22,7 +22,7 @@ from tests.model.explore import explore
 
 
 class Rules(NamedTuple):
-    """The protocol; a mutation changes one of these."""
+    """The rules of the protocol. A mutation changes one of them."""
 
     condition: bool = True
     """An append is only taken at the position that was read."""
@@ -101,7 +101,7 @@ def _faults(state: State) -> Iterator[State]:
 
 
 def check(rules: Rules, *, expects: bool, faults: int = 3) -> tuple[str, int]:
-    """Return what is broken, empty for nothing, and the number of states."""
+    """Return the broken property, empty for none, and the number of states."""
 
     def steps(state: State) -> list[State]:
         writes = (each for number in (0, 1) for each in _write(state, number, rules, expects=expects))

@@ -22,7 +22,7 @@ from tests.model.explore import explore
 
 
 class Rules(NamedTuple):
-    """The protocol; a mutation changes one of these."""
+    """The rules of the protocol. A mutation changes one of them."""
 
     gate: bool = True
     """Nobody else can write before the gate is open."""
@@ -103,7 +103,7 @@ def _faults(state: State) -> Iterator[State]:
 
 
 def check(rules: Rules) -> tuple[str, int]:
-    """Return what is broken, empty for nothing, and the number of states."""
+    """Return the broken property, empty for none, and the number of states."""
     return explore(
         State(),
         lambda state: [*_restorer(state, rules), *_others(state)],

@@ -24,7 +24,7 @@ TIMES = 3
 
 
 class Rules(NamedTuple):
-    """The protocol; a mutation changes one of these."""
+    """The rules of the protocol. A mutation changes one of them."""
 
     keyed: bool = True
     """A time has a key, under which its run is started once (W39)."""
@@ -88,7 +88,7 @@ class State(NamedTuple):
 
     @property
     def bad(self) -> str:
-        """The property that is broken; empty for none."""
+        """The broken property; empty for none."""
         if any(begun > 1 for begun in self.runs):
             return "twice"
         if self.active != self.wish:
@@ -105,7 +105,7 @@ def _timers(state: State) -> Iterator[State]:
 
 
 def _with(state: State, number: int, worker: Worker) -> State:
-    """Change one worker. They are alike, so which of them is in which state makes no difference."""
+    """Change one worker. Workers are interchangeable, so states are normalized by sorting them."""
     workers = state.workers
     return state._replace(workers=tuple(sorted((*workers[:number], worker, *workers[number + 1 :]))))
 
@@ -174,7 +174,7 @@ def _changed(state: State, time: int, *, active: bool) -> State:
 
 
 def _edited(state: State, rules: Rules) -> Iterator[State]:
-    """An editor pauses or resumes."""
+    """An editor pauses or resumes the schedule."""
     if state.edits and not state.arms:
         after = _changed(state, state.time, active=not state.active)
         after = after._replace(wish=after.active, edits=state.edits - 1)
@@ -193,7 +193,7 @@ def _next(state: State, rules: Rules) -> Iterator[State]:
 
 
 def _troubles(state: State, rules: Rules) -> Iterator[State]:
-    """Somebody dies, stalls or edits."""
+    """A worker dies or stalls, or the editor edits."""
     yield from _edited(state, rules)
     if not state.faults:
         return
@@ -206,7 +206,7 @@ def _troubles(state: State, rules: Rules) -> Iterator[State]:
 
 
 def check(rules: Rules, *, faults: int = 2) -> tuple[str, int]:
-    """Return what is broken, empty for nothing, and the number of states."""
+    """Return the broken property, empty for none, and the number of states."""
     return explore(
         State(faults=faults),
         lambda state: _next(state, rules),

@@ -29,7 +29,7 @@ WAITS = 2
 
 
 class Rules(NamedTuple):
-    """The protocol; a mutation changes one of these."""
+    """The rules of the protocol. A mutation changes one of them."""
 
     buffered: bool = True
     """A signal is stored whether or not a wait is open."""
@@ -228,7 +228,7 @@ def _faults(state: State) -> Iterator[State]:
 
 
 def check(rules: Rules, keys: tuple[int, ...], *, faults: int = 2) -> tuple[str, int]:
-    """Return what is broken, empty for nothing, and the number of states. One sender for each of `keys`."""
+    """Return the broken property, empty for none, and the number of states. One sender for each of `keys`."""
     return explore(
         State(Log(), None, tuple(Sender(key) for key in keys), faults=faults),
         lambda state: [*_driver(state, rules), *_workers(state, rules), *_senders(state, rules)],

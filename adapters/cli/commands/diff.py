@@ -83,7 +83,7 @@ def _write_page(path: Path, found: Diff, names: tuple[str, str], roots: tuple[st
 
 
 def tell(screen: Screen, found: Diff, names: tuple[str, str]) -> None:
-    """Print both side by side, the first difference with its reason, and the verdict."""
+    """Print both runs side by side, the first difference with its reason, and the verdict."""
     if not found.equal:
         rows = list(_rows(found))
         screen.table(("", names[0], names[1], "differs in"), rows[:ROWS_MAX])
@@ -96,7 +96,7 @@ def tell(screen: Screen, found: Diff, names: tuple[str, str]) -> None:
 
 
 def tell_verdict(screen: Screen, found: Diff | Comparison, *, so_far: bool = False) -> None:
-    """Print whether both are equal, with the number of equal boundaries; `so_far` for a recording of an open run."""
+    """Print whether both are equal, with the number of equal boundaries. `so_far`: the recorded run is still open."""
     equal, total = found.boundaries
     word, style = (
         ("equal so far" if so_far else "equal", "green") if found.equal else ("different", "bold red")

@@ -45,7 +45,7 @@ async def delete_runs(
     """Erase the selected runs, and return the exit code."""
     import msgspec
 
-    interval_s = bulk.interval_s  # a wrong rate is refused before anything is looked for
+    interval_s = bulk.interval_s  # refuse an invalid rate before searching
     if bool(runs) == (filters.given or how.before is not None or bulk.everything):
         raise typer.BadParameter(
             "give RUNs, or select runs by options (not both); --all selects all runs that are over"
@@ -85,11 +85,11 @@ async def delete_runs(
 
 @contextlib.contextmanager
 def reserved(path: Path | None, families: int = 0) -> Iterator[Callable[[bytes], object]]:
-    """Make room for a file before anything is erased, and yield the function that writes it.
+    """Reserve disk space for a receipt before anything is erased, and yield the function that writes it.
 
-    The room, for a receipt of so many families, is a file beside it, which takes its name once everything is on the
-    disk, and is removed if nothing was written. Without a path, nothing happens. Raises `ConfigError`; the function
-    raises OSError.
+    The space, enough for this many families, is a temporary file beside the receipt. It is renamed to the receipt after
+    everything is on disk, and removed if nothing was written. Without a path, nothing happens. Raises `ConfigError`;
+    the function raises `OSError`.
     """
     import os
 
@@ -103,7 +103,7 @@ def reserved(path: Path | None, families: int = 0) -> Iterator[Callable[[bytes],
     room = path.with_name(f".{path.name}.{os.getpid()}")
 
     def fill(data: bytes) -> None:
-        # The room is not given back before it is used.
+        # Overwrite the reserved bytes: truncating the file first would give the space back.
         with room.open("r+b" if room.exists() else "xb") as file:
             file.write(data)
             file.truncate()
@@ -125,7 +125,7 @@ def reserved(path: Path | None, families: int = 0) -> Iterator[Callable[[bytes],
 
 
 def stored(write: Callable[[bytes], object], path: Path | None, receipt: object) -> bool:
-    """Write a receipt; return False if it cannot be written, which is told: it belongs on standard output then."""
+    """Write a receipt; if that fails, report it and return false, so that the caller prints the receipt instead."""
     import msgspec
 
     try:
@@ -137,7 +137,7 @@ def stored(write: Callable[[bytes], object], path: Path | None, receipt: object)
 
 
 async def _selected(runtime: Runtime, filters: Filters, before: str | None, bulk: Bulk) -> list[RunRow]:
-    """Return the roots that the filters select and that ended before the time, if one is given.
+    """Return the selected roots, restricted to those that ended before a time, if one is given.
 
     Erased runs are among them, since an archive may have copies of them. With a limit, only runs that can be erased
     are, the newest first; and `--all` means what is over. Raises `LogCorrupted` while a run is damaged: nobody knows

@@ -116,7 +116,7 @@ def fork(  # noqa: PLR0913 - the options
 
 
 class _Origin(NamedTuple):
-    """The run to fork: its id, its name on the command line, and the archive that it is read from, if any."""
+    """The run to fork: its id, its name on the command line, and the archive from which it is read, if any."""
 
     run: str
     name: str

@@ -1,4 +1,4 @@
-"""`foldlog slots`, `lanes` and `budgets`: who is at work, who waits for a turn, and what is left to spend."""
+"""`foldlog slots`, `lanes` and `budgets`: which runs are active, which wait for their turn, and what may be spent."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def list_slots(context: typer.Context, *, json: Json = False) -> int:
 
 @slots.command("clear")
 def clear_slots(context: typer.Context, *, json: Json = False) -> int:
-    """Remove what runs that are over have left in slots. It blocks no run, but is listed.
+    """Remove entries of ended runs from slots. They block no run, but are listed.
 
-    So a limit that is not configured any more disappears once its last run is over. Exit 1 if there is nothing.
+    A limit that is no longer configured disappears after its last run has ended. Exit 1 if there is nothing to remove.
     """
     from ..loops import run_async
 
@@ -142,7 +142,7 @@ async def _list_slots(settings: Settings, *, json: bool) -> int:
 
 
 def _configured() -> Collection[str] | None:
-    """Return the limits of the project; null if its configuration cannot be read, which must not prevent reading."""
+    """Return the limits of the project; None if its configuration is invalid, which must not prevent listing."""
     from ....eventlog.errors import ConfigError
     from ....runtime.driving.namespace import project_limits
 
@@ -222,7 +222,7 @@ async def _list_budgets(settings: Settings, *, json: bool) -> int:
 
 
 def _amounts(row: BudgetRow, cost_usd: str | None, tokens: int | None) -> str:
-    """Return amounts of what the budget limits, or of all if this process does not know what that is."""
+    """Return the amounts that the budget limits, or all amounts if its limits are unknown here."""
     shown = []
     if cost_usd is not None and (row.left_usd is not None or not row.amount):
         shown.append(f"{Decimal(cost_usd):,f} USD")

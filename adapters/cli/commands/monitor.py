@@ -132,7 +132,7 @@ class _Told:
         self._screen.say((f"watching {streams} stream(s); Ctrl-C ends it", "dim"))
 
     def tell(self, found: list[Violation]) -> None:
-        """Print a line for each; the first one of a rule is followed by the rule's text."""
+        """Print a line for each violation, and after the first violation of a rule the rule's text."""
         from ....replay.ordering.rule_texts import explain
         from ..output.escaping import one_line
 

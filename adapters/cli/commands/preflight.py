@@ -73,7 +73,7 @@ async def _preflight(settings: Settings, path: str, *, json: bool) -> int:
 async def _changed_code(
     runtime: Runtime, registry: Registry, rows: list[RunRow], named: set[str]
 ) -> AsyncIterator[Misfit]:
-    """Yield the open workflows whose code would not go on, but for those of runs that were `named` already."""
+    """Yield the open workflows whose code does not fit their logs, except for runs that were `named` already."""
     from ....eventlog.errors import LogCorrupted, RunGone, RunNotFound
     from ....replay import load_trace
     from ....replay.replaying.code_check import check_code
@@ -83,7 +83,7 @@ async def _changed_code(
     for row in rows:
         if row.run_id in named:
             continue
-        with contextlib.suppress(RunGone, RunNotFound, LogCorrupted):  # which is told, or over, by now
+        with contextlib.suppress(RunGone, RunNotFound, LogCorrupted):  # reported already, or gone by now
             for found in check_code(await load_trace(runtime.log, row.run_id), registry, ended=False).misfits:
                 yield Misfit("run", found.run, found.agent, reason_of(found))
 

@@ -97,7 +97,7 @@ async def _rebuild(settings: Settings) -> int:
 
 
 async def _tell_progress(screen: Screen, index: Projector) -> None:
-    """Say every half a second how much of the log is folded, and how many positions are left, until cancelled."""
+    """Print twice a second how much of the log is folded and how many positions are left, until cancelled."""
     import asyncio
 
     from ....eventlog.errors import LogUnavailable

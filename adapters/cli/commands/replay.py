@@ -70,7 +70,7 @@ def _golden_files(directory: Path) -> list[str]:
     if not found:
         raise ConfigError(f"no *.jsonl in {directory}")
     for name in found:
-        if not Path(name).is_file():  # a pipe would be waited for
+        if not Path(name).is_file():  # reading a pipe would block
             raise ConfigError(f"{name} is not a regular file")
     return found
 

@@ -113,7 +113,7 @@ def _keep(path: Path, trace: Trace) -> None:
 
 
 def _errors(again: Trace, recorded: Trace) -> list[str]:
-    """Return the errors of this time that were not in the recording."""
+    """Return the errors of the new run that are not in the recording."""
     from ....eventlog.events import Error, ToolResult
 
     def said(trace: Trace) -> list[str]:

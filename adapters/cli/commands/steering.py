@@ -106,7 +106,7 @@ async def retry_runs(
 
 
 async def _until_rest(run: RunHandle[Any]) -> None:
-    """Wait until a run that this process drives is over or paused."""
+    """Wait until a run that this process drives ends or pauses."""
     async with contextlib.aclosing(run.stream(family=False)) as events:
         async for event in events:
             if event.type == "status" and event.status in {"paused", "completed", "error", "cancelled"}:

@@ -70,7 +70,7 @@ async def _top(settings: Settings, interval: float, *, once: bool) -> int:
 
 
 class Seen(NamedTuple):
-    """The rows of one look. `ends` are the unique ends of the ids of `runs`."""
+    """The rows of one poll. `ends` maps the ids of `runs` to their unique ends."""
 
     namespace: str
     at: float
@@ -105,12 +105,12 @@ async def _look(runtime: Runtime) -> Seen:
     )
 
 
-# --- looking again and again ------------------------------------------------------------------------------------------
+# --- polling ----------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
 class _Watched:
-    """The last look, and what wakes the view: another look, a key, a signal, another size of the terminal."""
+    """The result of the last poll; `woken` is set by a new one, a key, a signal, or a resize of the terminal."""
 
     runtime: Runtime
     seen: Seen
@@ -119,7 +119,7 @@ class _Watched:
     woken: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
 
     async def look_again(self, interval: float) -> None:
-        """Look until cancelled; a log that is out of reach is asked again."""
+        """Poll until cancelled. While the log cannot be reached, keep the last result."""
         from ....eventlog.errors import LogUnavailable
 
         while True:
@@ -129,7 +129,7 @@ class _Watched:
                 self.woken.set()
 
     async def changed(self, interval: float) -> None:
-        """Wait for news, at most for the time between two looks. Raises what ended the looking."""
+        """Wait for news, at most for the time between two polls. Raises the error that ended the polling."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.woken.wait(), interval)
         self.woken.clear()
@@ -137,7 +137,7 @@ class _Watched:
             self.looking.result()
 
     def note(self, interval: float) -> str:
-        """Return what is to be said about the age of the look; empty for nothing."""
+        """Return a warning if the last result is old; empty otherwise."""
         silent_s = self.runtime.log.clock.now() - self.seen.at
         if silent_s < max(SILENT_S, 3 * interval):
             return ""
@@ -172,7 +172,7 @@ async def _watched(runtime: Runtime, interval: float) -> AsyncIterator[_Watched]
 
 @contextlib.contextmanager
 def _terminal(watched: _Watched) -> Iterator[None]:
-    """Take keys as they are pressed, and notice another size; where a terminal cannot do that, Ctrl-C still works."""
+    """Read keys as they are pressed, and notice resizes. On terminals that lack this, Ctrl-C still works."""
     try:
         import termios
         import tty
@@ -203,7 +203,7 @@ def _terminal(watched: _Watched) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep log lines, such as that of a lost server, from the screen that is drawn on; the view says it itself."""
+    """Suppress log lines, which would spoil the screen; the view itself says if the server is lost."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -224,7 +224,7 @@ class _Part(NamedTuple):
     total: int
 
     def lines(self, width: int, most: int | None) -> list[Text]:
-        """Return its lines; with `most`, as many rows as fit into so many, and how many there are beyond."""
+        """Return its lines; with `most`, at most so many, with the number of rows that are shown in the title."""
         from rich.text import Text
 
         from ..output.tables import laid_out
@@ -241,7 +241,7 @@ class _Part(NamedTuple):
 
 
 def _page(seen: Seen, width: int, height: int | None = None, note: str = "") -> Group:
-    """Return the view; with a height, cut to it: parts that need little have all of it, the others share the rest."""
+    """Return the view, cut to `height` if given: small parts are complete, and large ones share the remaining lines."""
     from rich.console import Group
     from rich.text import Text
 
@@ -313,7 +313,7 @@ def _agents(rows: Sequence[AgentRow]) -> _Part:
 
 
 def _approvals(seen: Seen) -> _Part:
-    """Return the pending approvals; the run of one is whole, below its row if it must be."""
+    """Return the table of pending approvals. The run's id is always complete, if necessary below the row."""
     from ..output.escaping import one_line
     from ..output.times import moment
 
@@ -332,7 +332,7 @@ def _approvals(seen: Seen) -> _Part:
 
 
 def _runs(seen: Seen, *, whole: bool) -> _Part:
-    """Return the open runs; `whole` has their sentences in full, below their rows if need be."""
+    """Return the table of open runs; with `whole`, their reasons are complete, if necessary below the rows."""
     from ....projections.run_list import OPEN
     from ..output.escaping import one_line
     from ..output.tables import Id

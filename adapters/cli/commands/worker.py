@@ -175,7 +175,7 @@ async def _stop(serving: Worker, interrupted: Interruption, say: Callable[[str],
 
 
 def _named(registry: Registry) -> str:
-    """Return the names of its agents; of many, the first ones and the number of the others."""
+    """Return the names of the agents; if there are many, the first ones and the number of others."""
     names = sorted(registry.agents)
     more = len(names) - NAMES_MAX
     return ", ".join(names[:NAMES_MAX]) + (f" and {more} more agents" if more > 0 else "")

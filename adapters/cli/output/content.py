@@ -10,6 +10,6 @@ from .escaping import one_line
 
 
 def told_files(files: Iterable[FilePart]) -> str:
-    """Return each file in brackets, after a space; empty for none."""
+    """Return the files in brackets, each after a space; empty if there are none."""
     told = one_line(file_words(files))
     return f" {told}" if told else ""

@@ -144,7 +144,7 @@ class ReadableView:
     def end(self, state: RunState) -> None:
         """Print the summary."""
         self._screen.end_line()
-        if state.kind not in {"", "agent"} and state.status == "completed":  # it has no text of its own
+        if state.kind not in {"", "agent"} and state.status == "completed":  # no step has shown its output
             self._screen.write(clean(state.output))
             self._screen.end_line()
         self._screen.say(*summary(state))
@@ -199,7 +199,7 @@ class ReadableView:
                 self._screen.say(*self._prefix(event), (clean(text), DIM))
 
     def _begin_text(self) -> None:
-        if self._is_cut:  # and it did not continue
+        if self._is_cut:  # the model did not continue the text
             self._screen.end_line()
             self._is_cut = False
 
