@@ -38,7 +38,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 
     part: str
     at: str
-    """UTC, ISO 8601."""
+    """The time of the measurement (UTC, ISO 8601)."""
     took_s: float
     load_before: float
     """The load average of the machine in the minute before."""

@@ -40,7 +40,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
     values: Callable[[Measured], Values | None]
     peer: str = ""
-    """Today's best peer, as measured when the target was set."""
+    """The best peer at the time when the target was set."""
     why_not: str = ""
 
     def met(self, value: float) -> bool:

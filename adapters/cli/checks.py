@@ -27,7 +27,7 @@ from .settings import Settings
 
 FREE_BYTES_MIN = 256 * 1024 * 1024
 FAULTS_MAX = 4
-"""The most faults of one kind that are listed."""
+"""The limit of listed faults of one kind."""
 RESTORE = (
     "restore a backup of the log, or continue without the lost data: foldlog events verify --all --accept-loss; what "
     "is left of a run that lacks commits is erased by foldlog runs delete RUN"

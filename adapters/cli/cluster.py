@@ -27,9 +27,9 @@ from .checks import Check
 from .settings import Settings
 
 LEAD_MAX = 2
-"""The number of streams above its share that a server may lead."""
+"""How many streams more than its share a server may lead."""
 AWAY_S = 5
-"""A replica that was not heard of for so long is away."""
+"""A replica counts as away after this many seconds without contact."""
 DAY_S = 86_400
 SOON_DAYS = 14
 """A quota that lasts for fewer days than this is reported as wrong."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 STORED = "stored:"
-"""Before the name of a stored agent, where `MODULE:NAME` could be."""
+"""The prefix of a stored agent's name, where `MODULE:NAME` is accepted, too."""
 
 
 def stored_registry(known: str | None) -> Registry:

@@ -20,7 +20,7 @@ from .serving import Shell, api_app, not_routed, shielded, starlette_routes
 from .table import ROUTES
 
 AT_ROOT = ("/health", "/ready", "/metrics", "/openapi.json")
-"""Routes that are served at the root, too, where their readers look for them."""
+"""Routes that are also served at the root, where monitoring tools look for them."""
 
 
 def console_door(runtime: Runtime, options: ApiOptions, access: Access) -> Door:

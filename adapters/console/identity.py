@@ -24,7 +24,7 @@ Via = Literal["api", "console"]
 SESSION_S = 12 * 3600.0
 KEY_S = 60.0
 LOCAL = "local"
-"""The actor without a token: the user who started the server, or anybody with `--no-auth`."""
+"""The actor of callers without a token: the user who started the server, or every caller with `--no-auth`."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 NAME_MAX = 64
 SIGN_INS_MAX = 1000

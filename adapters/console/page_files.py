@@ -21,7 +21,7 @@ CSP = (
     "worker-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 _NAME_MAX = 200
-"""A longer address is a view of the page: no file of it has such a name."""
+"""A longer address names a view of the page: none of its files has such a long name."""
 _VERSIONED, _KEPT = "files-", "public, max-age=31536000, immutable"
 _TYPES = {
     ".html": "text/html; charset=utf-8",

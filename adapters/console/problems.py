@@ -71,7 +71,7 @@ _CARRIED: dict[type[Exception], dict[str, str]] = {
     RunOpen: {"run_id": "run_id"},
     RunGone: {"run_id": "run_id", "how": "how", "at": "at", "url": "url"},
 }
-"""The attributes of an error that its document has, by the names that they have there."""
+"""The attributes of an error that its problem document contains, by their names in the document."""
 
 
 class Problem(Refused):

@@ -57,11 +57,11 @@ class Door:
         self.runtime, self.identity, self.options = runtime, identity, options
         self.streams = Streams(runtime)
         self.locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-        """One lock for each idempotency key: of equal requests here one is carried out, and the others wait for it."""
+        """A lock for each idempotency key: of equal requests to this process, one is executed and the others wait."""
         self.doctor: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
         """Returns the findings about this machine and the server of the log."""
         self.budgets: tuple[float, BudgetList] | None = None
-        """The budgets as they were listed last, and when, in seconds of the monotonic clock."""
+        """The time of the last listing of the budgets (monotonic seconds), and its result."""
 
     async def aclose(self) -> None:
         """End all streams with a last frame."""
@@ -116,7 +116,7 @@ class Answered(msgspec.Struct, frozen=True):
 
 Endpoint = Callable[[Call[Any, Any]], Awaitable[Any]]
 Cost = Literal["", "write", "start", "heavy", "sign-in"]
-"""The rate that a route counts for: see `rates.py`."""
+"""The rate limit that applies to a route: see `rates.py`."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +131,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     role: Role | None
     endpoint: Endpoint
     query: type[Any] | None = Nothing
-    """The shape of the parameters; null for a route that reads them itself."""
+    """The type of the query parameters; None for a route that parses them itself."""
     body: type[Any] | None = None
     answer: Any = None
     status: int = 200
@@ -139,7 +139,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes_max: int = BODY_BYTES_MAX
     media: str = ""
     keyed: bool = True
-    """Its answers may be kept for an `Idempotency-Key`: they hold no secret."""
+    """Whether its answers may be stored for an `Idempotency-Key`, because they contain no secret."""
 
     @property
     def name(self) -> str:

@@ -29,7 +29,7 @@ from .routing import Answered, Call, Door, Nothing, Route
 
 KEY_MAX = 256
 KEPT_CHARACTERS_MAX = 200_000
-"""A longer answer is not kept: what it tells of is in the logs of the runs."""
+"""Longer answers are not stored for their idempotency key: the logs of the runs have the same information."""
 _REQUEST_ID = re.compile(r"[0-9A-Za-z]{26}|[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",

@@ -23,13 +23,13 @@ _IN_BODY = {
 }
 """Settings that each API takes in its request under their own names."""
 _NOT_SENT = {"retry", "include_usage", "preserve_raw_usage", "store"}
-"""Settings of their runner, not of the model; ours retries, counts and stores in its own way."""
+"""Settings of the SDK's runner, not of the model: foldlog has its own retries, usage and storage."""
 _NATIVE = {
     "CodeInterpreterTool": "code_execution",
     "FileSearchTool": "file_search",
     "WebSearchTool": "web_search",
 }
-"""The native tools here, by the classes of those that run at OpenAI."""
+"""foldlog's native tools, by the SDK's classes of tools that run at OpenAI."""
 _NATIVE_OPTIONS = {
     "max_num_results": "max_results",
     "search_context_size": "search_context_size",
@@ -40,7 +40,7 @@ _USUAL: dict[str, tuple[Any, ...]] = {
     "search_context_size": ("medium",),
     "tool_config": ({"type": "code_interpreter", "container": {"type": "auto"}},),
 }
-"""Options of those tools that need no word here."""
+"""Values of options of these tools that need no equivalent here."""
 
 
 def model_of(reading: Reading, model: Any) -> str:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     import pydantic_ai
 
 _MARKED = {"ToolOutput", "NativeOutput", "PromptedOutput"}
-"""Marks on output types: how the model is to give them, which is the provider's matter here."""
+"""Markers of output types that choose how the model returns them, which foldlog leaves to the provider."""
 _OF_EVERY_AGENT = {"ToolSearch", "PendingMessageDrainCapability"}
-"""The capabilities that each agent has; they do nothing without tools that are loaded later."""
+"""The capabilities that every agent has; they do nothing unless tools are loaded later."""
 _OWN_OUTPUTS = {"BinaryImage", "PendingModelResponse"}
-"""Types of outputs that mean something to their runner alone."""
+"""Output types that only the runner of pydantic-ai understands."""
 _DEFERRED = "DeferredToolRequests"
-"""The output of an agent that waits for approvals, which are no outputs here."""
+"""The output of an agent that waits for approvals, which are not outputs in foldlog."""
 _REFUSED = {
     "_metadata": "give it to each run: rt.start(metadata=)",
     "_validation_context": "a context for pydantic's validators has no equivalent; the tools have their dependencies",

@@ -25,7 +25,7 @@ _MODELS = {
     "openrouter": "openrouter",
     "xai": "xai",
 }
-"""Our providers by the names that pydantic-ai gives them."""
+"""foldlog's providers by their names in pydantic-ai."""
 _SETTINGS = {
     "temperature": "temperature",
     "top_p": "top_p",
@@ -51,7 +51,7 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
     "cache": lambda cache: {True: "auto", False: "off"}[cache] if isinstance(cache, bool) else cache,
     "openai_reasoning_effort": lambda effort: "off" if effort == "none" else effort,
 }
-"""The values of settings that are written in another way here."""
+"""Conversions of the values of settings that have another form in foldlog."""
 _NATIVE: dict[str, dict[str, str]] = {
     "web_search": {
         name: name
@@ -60,9 +60,9 @@ _NATIVE: dict[str, dict[str, str]] = {
     "code_execution": {},
     "file_search": {"file_store_ids": "store_ids", "max_num_results": "max_results"},
 }
-"""The native tools that there are here, too, and their options by the names that those have there."""
+"""foldlog's native tools, each with its options by their names in pydantic-ai."""
 _SAYS_NOTHING = (("search_context_size", "medium"),)
-"""The options that every native tool of pydantic-ai has, also for a vendor that does not know them."""
+"""Default options that every native tool of pydantic-ai has, even for vendors that do not support them."""
 
 
 def models_of(reading: Reading, model: Any) -> list[str]:

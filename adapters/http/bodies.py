@@ -14,7 +14,7 @@ from .answers import Refused
 BODY_BYTES_MAX = 1 << 20
 """The largest body of a webhook."""
 BODY_S = 30.0
-"""The time that a sender has for its body."""
+"""How many seconds a sender may take to send its body."""
 
 
 def check_json(request: Request) -> None:

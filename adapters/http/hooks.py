@@ -55,7 +55,7 @@ class Start(msgspec.Struct, frozen=True):
     """What a request starts: a run of this agent."""
 
     agent: Runnable[Any] | str
-    """The name of a stored agent is looked up at each request, so that it may be saved later."""
+    """An agent, or the name of a stored one, which is looked up at each request and so may be saved later."""
     input: Filled
     session: Template | None
     executor: str

@@ -26,7 +26,7 @@ from .identifiers import request_id, traceparent
 from .signatures import Scheme
 
 STORE_S = 10.0
-"""The time for a delivery to be stored; then the sender is asked to repeat it."""
+"""How long storing a delivery may take; after that, the sender is asked to retry."""
 DELIVERY_MAX = 256
 
 _DELIVERY_HEADER: dict[Scheme, str] = {"standard": "webhook-id", "github": "X-GitHub-Delivery"}

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from ...eventlog.errors import ConfigError
 
 PORT = 7717
-"""The port without a choice, if it is free."""
+"""The default port, if it is free."""
 
 
 class _Server(uvicorn.Server):

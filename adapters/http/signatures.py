@@ -20,13 +20,13 @@ from ..configuration.strict_tables import StrictTable
 
 Scheme = Literal["standard", "github", "stripe", "slack", "hmac"]
 Headers = Mapping[str, str]
-"""Names are looked up in any case."""
+"""Request headers, with case-insensitive names."""
 Verifier = Callable[[Headers, bytes, float], bool]
 
 TOLERANCE_S = 300.0
 """The largest difference between a signature's timestamp and now, in either direction, in seconds."""
 SIGNATURES_MAX = 16
-"""The most signatures of one request that are compared: a sender that rotates its secret has two."""
+"""The limit of signatures compared per request: a sender that rotates its secret sends two."""
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 
 

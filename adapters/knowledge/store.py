@@ -26,7 +26,7 @@ APPLICATION_ID = 0x666F6C64
 """SQLite application id of our files: "fold"."""
 LAYOUT = 2
 LAYOUT_BEFORE = 1
-"""The same pieces, with an index that did not separate words in scripts without spaces."""
+"""The previous layout: the same pieces, with an index that did not separate words in scripts without spaces."""
 LOCK_WAIT_S = 5.0
 ID_DIGITS = 16
 

@@ -30,7 +30,7 @@ _BY_TILES: Final = (
     ("o1", 75, 150),
     ("o3", 75, 150),
 )
-"""Models by prefix, and what a picture and each of its tiles take (OpenAI's guide "Images and vision")."""
+"""The tokens of an image and of each of its tiles, by model prefix (OpenAI's guide "Images and vision")."""
 _BY_PATCHES: Final = (
     ("gpt-4.1-mini", 1.62),
     ("gpt-4.1-nano", 2.46),
@@ -38,7 +38,7 @@ _BY_PATCHES: Final = (
     ("gpt-5-nano", 2.46),
     ("o4-mini", 1.72),
 )
-"""Models by prefix, and what a patch of a picture takes."""
+"""The tokens of a patch of an image, by model prefix."""
 
 
 def image_size(data: bytes) -> Size | None:

@@ -29,7 +29,7 @@ from ..configuration.strict_tables import StrictTable
 _MILLION = 1_000_000
 _OPENAI = "https://api.openai.com/v1"
 _OF_OPENAI = frozenset({"openai", "openai-responses"})
-"""Providers whose models are OpenAI's at any address."""
+"""Providers whose models are priced as OpenAI's, whatever their address."""
 UsdPerMillion = Annotated[Decimal, Field(ge=0, strict=False, allow_inf_nan=False)]
 
 

@@ -15,7 +15,7 @@ from ...eventlog.parts import FilePart, files_of
 from ...runtime.ports.models import InvalidRequest, ModelRequest
 
 LIFETIME_S: Final = 24 * 3600
-"""The time after which a provider deletes an uploaded file; it is used again in all but the last hour of it."""
+"""How long a provider keeps an uploaded file, which is reused except in its last hour."""
 _REUSED_S: Final = LIFETIME_S - 3600
 
 Upload = Callable[[FilePart, bytes], Awaitable[str]]

@@ -153,7 +153,7 @@ class _Cluster:
         self._jobs, self._pods = client.BatchV1Api(api), client.CoreV1Api(api)
         self._namespace, self._pause_s = namespace, pause_s
         self._failures = (client.ApiException, aiohttp.ClientError, TimeoutError, ValueError)
-        """`ValueError`: the response is not one of the API."""
+        """`ValueError` is raised for a response that is not from the API."""
 
     async def _asked(self, what: str, ask: Callable[[], Awaitable[T]], *, seen: bool) -> T:
         """Return the result of `ask`, retried while the API server is unavailable or overloaded. Raises `ToolFailed`.

@@ -7,7 +7,7 @@ Source: the repository opentelemetry/semantic-conventions-genai, as of its move 
 from __future__ import annotations
 
 CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""The variable that lets messages, arguments and results into spans, if it is `true`."""
+"""The environment variable that, if `true`, includes messages, arguments and results in spans."""
 
 OPERATION = "gen_ai.operation.name"
 AGENT = "gen_ai.agent.name"
@@ -59,7 +59,7 @@ TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - tokens of a model
 
 RULE = "foldlog.rule"
 VIOLATION = "foldlog.violation"
-"""The name of the record of an event that breaks a rule."""
+"""The name of the log record for an event that breaks a rule."""
 RECORD_UID = "log.record.uid"
 
 TOKENS, COST, TAKEOVERS, VIOLATIONS = (
@@ -69,4 +69,4 @@ TOKENS, COST, TAKEOVERS, VIOLATIONS = (
     "foldlog.violations",
 )
 UNITS = {TOKENS: "{token}", COST: "USD", TAKEOVERS: "{takeover}", VIOLATIONS: "{violation}"}
-"""Our own counters, with their units: the tokens of the conventions were just replaced upstream."""
+"""foldlog's own counters with their units. Tokens are among them because the conventions' metric was replaced."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...projections.projector import RunIndex
 
 COUNT_MAX = 100_000
-"""A count of open runs that is larger is told as this."""
+"""The largest number of open runs that is reported; larger ones are reported as this."""
 
 
 class Metrics:

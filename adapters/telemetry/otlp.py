@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RETRY_S = 1.0
 RETRY_MAX_S = 30.0
-"""The wait between two attempts to reach the collector: doubled each time, up to this."""
+"""The longest wait between two attempts to reach the collector; the wait doubles each time."""
 BATCH_MAX = 512
 TIMEOUT_S = 10.0
 

@@ -48,7 +48,7 @@ Value = str | int | float | bool | list[str]
 SpanKind = Literal["internal", "client"]
 
 _NOTES_MAX = 128
-"""The most events of a span, as OpenTelemetry's own limit; of more, the first ones are kept."""
+"""The limit of events in a span, the same as OpenTelemetry's default. Only the first ones are kept."""
 
 
 class SpanLink(msgspec.Struct, frozen=True, kw_only=True):

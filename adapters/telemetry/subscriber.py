@@ -24,14 +24,14 @@ from .records import Counts, Record, Violated, record_of, record_of_violation
 from .spans import Span, SpanFold
 
 BATCH_S = 1.0
-"""The longest time that a finished span waits for others, in seconds."""
+"""How long a finished span may wait for others, in seconds."""
 SPANS_MAX = 512
 
 Start = Literal["beginning", "now"]
 
 
 Judge = Callable[[Event], Awaitable[Sequence[Violated]]]
-"""Returns the rules that an event breaks; it gets the events in their order."""
+"""Returns the rules that an event breaks. It is called with the events in order."""
 
 
 class Told(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ READERS = (1, 100, 1000)
 ALONE = 20
 SETTLE_S = 5.0
 OF_A_PROCESS = 1000
-"""The most readers of a process."""
+"""The limit of readers per process."""
 MIDDLE = "a piece of text to its readers: median"
 TAIL = "a piece of text to its readers: 99th percentile"
 RUN_ALONE = "a run alone beside readers of another run, wall time"

@@ -29,7 +29,7 @@ SAID_CHARS = 20_000
 DAY_S = 86_400.0
 SYNC_S = 1
 SETTLE_S = 4.0
-"""After a pass: the server gives blocks back within its sync interval."""
+"""How long to wait after a pass, since the server frees blocks only within its sync interval."""
 SEED = 7
 DISK = "bytes on disk under retention, by day"
 UNDER, ALL = "runs are kept for five days", "all that was stored by then"

@@ -22,7 +22,7 @@ from .long_run import loading, timed_ms
 
 RUNS = 50_000
 LONGER_STEPS = 25
-"""A run of so many steps has some 200 events."""
+"""The number of steps of a longer run, which has about 200 events."""
 LONGER = 15
 STARTS = 3
 SEED = 5

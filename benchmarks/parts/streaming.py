@@ -33,7 +33,7 @@ REGISTRY = "benchmarks.models:registry"
 SUBJECT = "bench.bare"
 RESUME = "from SIGKILL of a streaming worker to the next piece of text"
 HEARD_S = 1.0
-"""Time that a reader receives pieces before the worker is killed, and from the next one before the run is cancelled."""
+"""How long a reader receives text from the first worker before its death, and from the second before the cancel."""
 
 
 def middle(mode: str) -> str:

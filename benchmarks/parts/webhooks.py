@@ -28,7 +28,7 @@ from ..settings import Collected, Measured, Settings
 ROUNDS = 5
 DELIVERIES, WARM_UP = 100, 20
 PAUSE_S = 0.01
-"""Between two deliveries, so that worker and server have nothing left to do from the last one."""
+"""The pause between two deliveries, in which worker and server finish all work on the previous one."""
 MIDDLE = "from the request to the first model call, median"
 TAIL = "from the request to the first model call, 99th percentile"
 WEBHOOK, BY_HAND = "a webhook", "start() in Python"

@@ -19,7 +19,7 @@ CALL_CPU = "CPU of a call of a tool that does nothing"
 AGAIN = "recorded operations run again"
 WORKFLOW, AGENT = "a workflow", "an agent, with its model calls"
 STEPS, CALLS = 20, 20
-"""The number of steps of a run, and of the calls that each makes side by side."""
+"""The number of steps of a run, and of the concurrent calls in each step."""
 RECORDED, AT_ONCE = 10_000, 100
 USAGE = TokenUsage(input_tokens=100, output_tokens=20, total_tokens=120)
 

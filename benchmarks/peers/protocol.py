@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 Perform = Callable[[str, int], Awaitable[str]]
-"""Do the run of this name, of so many steps; its answer."""
+"""Performs a run with this name and number of steps, and returns its answer."""
 
 
 async def serve(

@@ -25,9 +25,9 @@ from benchmarks.peers.protocol import free_port, serve
 SETTING = "one node with its default configuration, the service in one process under hypercorn"
 READY_S = 60.0
 STARTED_S = 3.0
-"""The time a second process may take to start; nothing signals its start, as the first one answers too."""
+"""How long a second process may take to start. Nothing signals its start, because the first one answers, too."""
 SERVER = "node_modules/@restatedev/restate-server-*/bin/restate-server"
-"""The binary of the package for this platform, without the script around it that needs node."""
+"""The package's binary for this platform, without its wrapper script, which needs node."""
 
 bench = restate.Service("Bench")
 

@@ -154,7 +154,7 @@ class _Run:
         self.nodes: dict[str, Strand] = {}
         """The strands of a swarm's child runs within its flow."""
         self.after: dict[str, list[str]] = {}
-        """The nodes that each of them directly follows; levels alone do not tell `(a | b)*2` from `((a*2) | (b*2))`."""
+        """The direct predecessors of each node; levels alone cannot tell `(a | b)*2` from `((a*2) | (b*2))`."""
 
     def next_call(self, event: ToolCall) -> CallPlace:
         """Return the place of the next call; calls of native tools are counted separately."""

@@ -72,12 +72,12 @@ class CallFacts:
         self.executed_by = ""
         self.begun: int | None = None
         self.started: int | None = None
-        """The start of an unsafe attempt whose outcome is still unknown."""
+        """The revision of the start of an unsafe attempt whose outcome is still unknown."""
         self.result: int | None = None
         self.partials = 0
-        """The number of partial results that it has reported."""
+        """The number of partial results reported."""
         self.denied = False
-        """True if the ruling that the call carries denies it."""
+        """True if the policy's ruling denies the call."""
 
 
 class Operations:
@@ -86,13 +86,13 @@ class Operations:
     def __init__(self) -> None:
         self.open: dict[str, int] = {}
         self.branches: dict[str, dict[str, int]] = {}
-        """By the branch in which they are: the gathers and races there, each with the revision of its first event."""
+        """The gathers and races in each branch, with the revision of their first events."""
         self.chosen: dict[str, tuple[int, int]] = {}
         self.children: dict[str, str] = {}
         self.steps: dict[str, tuple[int, bool]] = {}
-        """The steps that asked for something or were skipped, each with its revision, and whether it was skipped."""
+        """The steps that have started an operation or were skipped: the revision, and whether the step was skipped."""
         self.unapproved: dict[str, int] = {}
-        """The calls whose step needs an approval that was not given yet."""
+        """The calls whose step needs an approval that is not given yet."""
 
     def ask(self, place: str, revision: int) -> None:
         """Record an operation, and the gathers and races whose branches contain it."""
@@ -162,7 +162,7 @@ class RunFacts:
         self.pauses: list[tuple[str, int]] = []
         self.lapsed_pauses = 0
         self.spent_budget = False
-        """A budget of the namespace is used up, and the run is to wait for its next period."""
+        """True if a budget of the namespace is used up and the run must wait for its next period."""
         self.owes: tuple[str, int] | None = None
         self.queue: list[tuple[MessageQueued, int]] = []
         self.max_steps = Rules().max_steps

@@ -95,7 +95,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """The standing plans as the run finds them, by their names."""
     fork: ForkOf | None = None
     rollback: str | None = None
-    """A run in the log that is over and is rolled back, instead of starting a new one."""
+    """The id of an ended run in the log that is rolled back, instead of starting a new run."""
     timeout_s: float = 60.0
     run_id: str | None = None
     begin: Callable[[], Awaitable[None]] | None = None

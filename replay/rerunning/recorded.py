@@ -319,7 +319,7 @@ class RecordedTool:
         self._places, self._end = again.places, again.end
         keys = itertools.count()
         self.once = lambda _: f"recorded-{id(self)}-{next(keys)}"
-        """A key of its own for each call: each has its recorded outcome."""
+        """Returns a new key for each call, since each call has its own recorded outcome."""
 
     async def call(self, arguments: Mapping[str, Any], context: Any) -> Any:
         """Emit and return what was recorded. Raises `ToolFailed` if the recorded call failed, or is a different one."""

@@ -19,7 +19,7 @@ from .process import Process
 from .world import ANSWER_S, WORLD, World
 
 UNREADABLE = "unreadable"
-"""The key under which the world keeps what the session's reader could not read."""
+"""The key in `World.state` of the error with which reading the session failed."""
 
 
 @tool(effect="idempotent")

@@ -14,9 +14,9 @@ from .cast import an_agent, deploy, look, save, says, send
 from .world import ANSWER_S, WORLD, World
 
 LATE_S = 20 * 86_400.0
-"""Later than any signal comes, in seconds."""
+"""A time after the last signal, in seconds."""
 UNNOTICED = "code that does not fit"
-"""The key in `World.state` of what code did that does not fit the log of its run."""
+"""The key in `World.state` of the effects of code that does not fit the log of its run."""
 
 
 @tool(effect="pure")

@@ -31,7 +31,7 @@ QUIET_S = 12 * LEASE_S
 """Long enough for all outstanding redeliveries and expiries to be handled, in seconds."""
 RELEASE_AFTER_S = 3.0
 STEPS_MAX = 150_000
-"""Twice as many as the longest schedules take; some of `chorus` take more than 60,000."""
+"""The limit of steps, twice as many as the longest schedules take; some of `chorus` take more than 60,000."""
 INTERRUPTION = "by the way"
 
 Forms = Mapping[str, Canonical]

@@ -34,7 +34,7 @@ PARK_AFTER_S = 0.2
 CATCH_UP_S = 2.0
 """The delay of subscriptions, in seconds, after a process was disconnected; requests are answered at once."""
 UNANSWERED_S = 1.0
-"""The time in seconds after which an append is given up that a gate keeps out."""
+"""How long an append waits at a closed gate before it fails, in seconds."""
 GRACE_S = 2.0
 """The grace period of a worker that is stopped, in seconds."""
 
@@ -211,7 +211,7 @@ class Process:
         self.handle = _ProcessLog(self, world.log, self._plan)
         self.log: Log = self.handle if world.seal is None else SealedLog(self.handle, world.seal)
         self.silent = False
-        """If true, its death is not announced; other workers have to wait until its lease expires."""
+        """If true, its death is not announced: other workers must wait until its lease expires."""
         self.dead = asyncio.Event()
         self.worker: Worker | None = None
 

@@ -25,7 +25,7 @@ from .world import World
 DEPTH_MAX = 2
 STATEMENTS_MAX, BRANCHES_MAX = 4, 3
 SLEEPS_S = (0.0, 5.0, 20.0)
-"""In place, and so long that the run parks."""
+"""The durations of sleeps: 0 s sleeps in place, the others are long enough to park the run."""
 CALLS: dict[str, tuple[Tool, str]] = {
     "look": (look, "at"),
     "save": (save, "what"),

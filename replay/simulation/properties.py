@@ -126,7 +126,7 @@ class _Run:
         self.cancels: set[str] = set()
         self.parent: str | None = None
         self.limits: tuple[str, ...] = ()
-        """The limits that it counts for, of a root run."""
+        """The limits under which a root run counts."""
         self.held = False
         """True from a restore until a person resumes the run, or cancels it."""
 

@@ -146,7 +146,7 @@ class World:
     budgets: tuple[SharedBudget, ...] = ()
     """The budgets of the namespace that all processes obey."""
     key_erased = False
-    """Whether a caller was told that the key of the user whom a scenario erases is erased."""
+    """True once an erasure of the user's key has been acknowledged to a caller."""
 
     def __init__(
         self, *, ack_wait_s: float = LEASE_S, snapshot_events: int = SNAPSHOT_EVENTS, seed: int = 0
@@ -178,9 +178,9 @@ class World:
         self.outcome: Literal["retry", "succeeded"] = "retry"
         """The operators' outcome for calls of unknown outcome."""
         self.seal: KeyWrapper | None = None
-        """The wrapper of the keys under which all processes seal what they store; null: nothing is sealed."""
+        """The wrapping keys with which all processes seal content; None: nothing is sealed."""
         self.opened: Callable[[Commit], Commit] = lambda commit: commit
-        """Returns a commit with its content."""
+        """Returns a commit with its content decrypted."""
         self.limits: dict[str, int] = {}
         """The limits that all processes obey."""
         self.decide: Callable[[str, ApprovalRequested], Decision] = lambda _run, _asked: Decision()
@@ -190,12 +190,12 @@ class World:
         self.attend: Callable[[Process], None] = lambda _process: None
         """Called with each caller's process, to release its delayed operations."""
         self.behind_gate = ""
-        """The only process that can write, while a restore is under way; empty: all can."""
+        """The only process that may write while a restore is in progress; empty: all may."""
         self.people_twice = False
         """True if two operators answer each approval at once."""
         self.answers: list[str] = []
         self.told_no: list[str] = []
-        """Submissions that were refused: agent and input."""
+        """The refused submissions: agent and input."""
         self.happened: list[Happened] = []
         self.coverage: Counter[tuple[str, str]] = Counter()
         """Counts of (event type, kind of fault): the types being appended, otherwise those of the newest commit."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..output.terminal import Screen
 
 _KINDS = {"ralph": "loop"}
-"""Display names of the kinds that have another one."""
+"""The display names of kinds for which it differs from the stored name."""
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the stored agent.")]
 Version = Annotated[
@@ -96,7 +96,7 @@ def save(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check them.")] = False,
     json: Json = False,
 ) -> int:
-    """Store the agents of files, each as its next version, unless it is already so. Exit 1 if any is refused.
+    """Store the agents of files, each as its next version, if it has changed. Exit 1 if any is refused.
 
     Tools, providers, secrets and MCP servers must be those of live workers.
     """
@@ -151,7 +151,7 @@ def export(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there; default: stdout.")
     ] = None,
 ) -> int:
-    """Write stored agents as a file that `save` and `run` take: one table, or a list `agents` of several."""
+    """Write stored agents to a file that `save` and `run` read: one agent as a table, several as a list `agents`."""
     from ..loops import run_async
 
     return run_async(_export(settings_of(context), names or [], form, version, output))
@@ -159,7 +159,7 @@ def export(
 
 @app.command()
 def remove(context: typer.Context, name: Name, *, from_: FromVersion = None, by: By = "") -> int:
-    """Start nothing more of a stored agent. Its runs go on, and its versions stay."""
+    """Remove a stored agent, so that it starts no new runs. Its open runs go on, and its versions stay."""
     from ..loops import run_async
 
     return run_async(_remove(settings_of(context), name, from_, by))

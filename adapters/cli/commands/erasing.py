@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ....runtime.burying.options import EraseOptions
 
 FAMILY_BYTES = 4096
-"""The room that is made for a family in a receipt: for its ids and digests, and those of some forty runs or values."""
+"""The space reserved per family in a receipt, for its ids and digests, and those of about forty runs or values."""
 
 
 class Erasing(NamedTuple):

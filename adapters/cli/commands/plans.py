@@ -35,7 +35,7 @@ def save(
     by: By = "",
     json: Json = False,
 ) -> int:
-    """Store the plans of files, each as its next version, unless it is already so.
+    """Store the plans of files, each as its next version, if it has changed.
 
     A step that is only a text keeps the status that a step with this text has.
     """
@@ -88,7 +88,7 @@ def step(
 
 @app.command()
 def remove(context: typer.Context, name: Name, *, from_: FromVersion = None, by: By = "") -> int:
-    """Remove a plan. Its versions stay; runs that are to follow it end with an error."""
+    """Remove a plan. Its versions stay; runs that are configured to follow it end with an error."""
     from ..loops import run_async
 
     return run_async(_remove(settings_of(context), name, from_, by))

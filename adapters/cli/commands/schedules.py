@@ -42,7 +42,7 @@ def apply(
     by: By = "",
     json: Json = False,
 ) -> int:
-    """Create or change the schedules of a file. Others stay as they are. Exit 1 if the file has none."""
+    """Create or change the schedules of a file. Other schedules stay as they are. Exit 1 if the file has none."""
     from ..loops import run_async
 
     return run_async(_apply(settings_of(context), file, by, dry_run=dry_run, json=json))
@@ -58,7 +58,7 @@ def list_(context: typer.Context, *, json: Json = False) -> int:
 
 @app.command()
 def show(context: typer.Context, name: Name, *, json: Json = False) -> int:
-    """Show a schedule, and what came of its last times: runs, and times skipped or missed, with the reason."""
+    """Show a schedule and the outcomes of its last times: runs, and skipped or missed times with the reason."""
     from ..loops import run_async
 
     return run_async(_show(settings_of(context), name, json=json))
@@ -87,19 +87,19 @@ def next_(
 
 @app.command()
 def pause(context: typer.Context, name: Name, *, by: By = "") -> int:
-    """Start nothing more until the schedule is resumed."""
+    """Pause a schedule: it starts no runs until it is resumed."""
     return _steer(context, "pause", name, by, "paused")
 
 
 @app.command()
 def resume(context: typer.Context, name: Name, *, by: By = "") -> int:
-    """Go on with the next time; those that passed meanwhile are skipped, and counted."""
+    """Resume a schedule with its next time. The times since the pause are skipped, and counted as such."""
     return _steer(context, "resume", name, by, "goes on")
 
 
 @app.command()
 def trigger(context: typer.Context, name: Name, *, by: By = "") -> int:
-    """Start a run now, on a worker that serves the agent, also while the schedule is paused."""
+    """Start a run now, on a worker that serves the agent, even while the schedule is paused."""
     return _steer(context, "trigger", name, by, "a worker will start a run now")
 
 
@@ -126,7 +126,7 @@ def backfill(
 
 @app.command()
 def delete(context: typer.Context, name: Name, *, by: By = "") -> int:
-    """Start nothing more for the schedule, ever. Its runs go on."""
+    """Delete a schedule for good. Its open runs go on."""
     return _steer(context, "delete", name, by, "deleted")
 
 

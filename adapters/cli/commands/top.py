@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 RUNS_SHOWN = 200
 SILENT_S = 3.0
-"""After so long without an answer of the log, or after three looks, the view says that it is an old one."""
+"""After this time without an answer of the log, or after three missed polls, the view says that it is outdated."""
 
 
 def top(

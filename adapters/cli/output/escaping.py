@@ -21,7 +21,7 @@ _UNUSUAL = re.compile("[^ -~]")
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 _ELLIPSIS = "…"
 LINE, FOLDED = "│ ", "┆ "
-"""Prefixes of a line in a block of text, and of the rest of a line that was too long."""
+"""The prefixes of a line in a block of text, and of the continuation of a line that is too long."""
 _WIDTH_MIN = 20
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ....runtime import RunHandle, Runtime
 
 TELL_AFTER_S = 0.5
-"""Delay after which a user who interrupts is told why the command does not end yet."""
+"""How long after an interrupt to print why the command has not ended yet."""
 SILENCE_S = 1.0
 """Time without an event after which the reason is looked up."""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 WAITING_MAX = 500
 COSTS_DAYS = 30
 BUDGETS_KEPT_S = 60.0
-"""How long the pages after the first tell of what was read for the first, which may be a register for each user."""
+"""How long later pages are served from what the first page read, which may be a register for each user."""
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 

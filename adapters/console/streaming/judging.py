@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ....replay import Violation, Watch
 
 LOOK_BACK_COMMITS = 10_000
-"""The number of commits of each shard that are judged first: about a second of CPU."""
+"""How many of the newest commits of a shard are checked at first: about a second of CPU time."""
 TOGETHER = 50
-"""After so many commits that are there already, others get their turn."""
+"""How many stored commits are checked before other tasks get a turn."""
 AGAIN_S = 1.0
 TOLD_MAX = 100
 

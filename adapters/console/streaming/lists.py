@@ -28,7 +28,7 @@ AGAIN_S = 1.0
 PROBE_S = 2.0
 PROBE_MAX_S = 2.0
 MISSED_MAX = 2000
-"""The most commits that are read again for a viewer that comes back; after more it reads the list again."""
+"""How many missed commits are read for a viewer that comes back; if there are more, it must load the list again."""
 logger = logging.getLogger("foldlog.http")
 
 

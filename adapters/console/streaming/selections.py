@@ -13,7 +13,7 @@ from ....projections.run_list import RunRow
 from ..queries import COUNTED_MAX, RunQuery, counted
 
 CHANGING = ("status", "worker", "waiting_for", "error_type", "model")
-"""The filters that a run may meet and later not, or the other way round."""
+"""The filters on fields that change during a run, so that a run may begin or cease to match them."""
 
 
 class RunsSelection:

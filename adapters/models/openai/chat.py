@@ -20,7 +20,7 @@ from .calls import CallAssembly
 from .content import NO_FILES, chat_content, with_files_behind
 
 REASONING = "reasoning"
-"""The key of the one item that a chat server wants back: all that the model thought aloud."""
+"""The key of the only reply item of a chat server: the complete text of the model's reasoning."""
 
 
 def parameters(request: ModelRequest, endpoint: Endpoint, files: Files = NO_FILES) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from ..endpoint import Api, Endpoint
 
 _REASONS = re.compile(r"(o\d|gpt-[5-9]|codex)(?!.*-chat)")
 _ALWAYS_REASONS = re.compile(r"(o\d|gpt-5)(?![.\d])(?!.*-chat)")
-"""The first of them cannot do without, and refuse what shapes an answer that was not thought over."""
+"""The older reasoning models, which always reason, and refuse settings that only apply without reasoning."""
 _VERBOSE = re.compile(r"gpt-[5-9]")
 _SAMPLING = ("temperature", "top_p")
 _NOT_IN_RESPONSES = ("stop", "seed")

@@ -13,7 +13,7 @@ _INCLUDE: Final = {
     "code_execution": "code_interpreter_call.outputs",
     "file_search": "file_search_call.results",
 }
-"""The fields to ask for, so that a reply holds the results."""
+"""The fields to request, by tool, so that a reply contains the tool's results."""
 _NAMES: Final = {
     "web_search_call": "web_search",
     "code_interpreter_call": "code_execution",

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from pydantic_ai.usage import RequestUsage
 
 PAUSES_MAX = 20
-"""The most times that a vendor may pause one answer while its own tools work."""
+"""How often a vendor may pause one answer while its own tools run."""
 _PARTS_MAX = 10_000
-"""More than a response has: the distance between the parts of one and those of the next."""
+"""The offset between the part numbers of consecutive responses; no response has this many parts."""
 _MADE_UP_ID = "pyd_ai_"
 """Prefix of the ids that the library gives to calls without one; they differ between attempts."""
 

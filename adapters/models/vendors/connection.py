@@ -11,7 +11,7 @@ from ....runtime.ports.models import HEARD
 from ..endpoint import Endpoint
 
 OPENED: ContextVar[list[Any] | None] = ContextVar("OPENED", default=None)
-"""The responses of a call, to be closed after it: not every SDK closes a response that was partly read."""
+"""The responses of a call, which we close after it, because not every SDK closes a partly read response."""
 
 
 class Connection:

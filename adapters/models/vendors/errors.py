@@ -23,7 +23,7 @@ _NOT_CONFIGURED = {
     "PartialCredentialsError": "",
     "ProfileNotFound": "",
 }
-"""Errors of boto3, which finds its configuration with the first call, and what to do."""
+"""Configuration errors of boto3, which appear with the first call, and what to do about them."""
 
 
 def translated(callee: Callee, error: Exception, *, begun: bool) -> ModelError | None:

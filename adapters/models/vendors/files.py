@@ -72,12 +72,12 @@ def refuses(vendor: str, model: str, media_type: str) -> bool:
 
 _MIB: Final = 1024 * 1024
 _SIDE_MAX: Final = 8000
-"""The pixels of one side of a picture."""
+"""The limit of pixels of one side of an image."""
 _MANY_PICTURES: Final = 20
 _MANY_SIDE_MAX: Final = 2000
-"""The pixels of one side of a picture, in a request to Claude with more than `_MANY_PICTURES`."""
+"""The limit of pixels of one side of an image, in a request to Claude with more than `_MANY_PICTURES`."""
 _BEDROCK_PICTURES, _BEDROCK_DOCUMENTS = 20, 5
-"""The pictures and the documents that one message of Bedrock may have."""
+"""How many images and how many documents a message of Bedrock may have."""
 _READS_LARGE_PDF: Final = re.compile(r"claude-[a-z]+-([4-9]|\d\d)(\D|$)")
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pydantic_ai import messages as pai
 
 NATIVE = frozenset({"builtin-tool-call", "builtin-tool-return"})
-"""The kinds of parts that say what the vendor's own tools did."""
+"""The kinds of parts for calls and results of the vendor's own tools."""
 _NOT_SENT = frozenset({"timestamp"})
 _SIGNED = ("provider_name", "provider_details")
 

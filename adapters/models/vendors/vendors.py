@@ -190,7 +190,7 @@ def _openai(connection: Connection) -> Any:
 
 
 _CHAT = {"openai_chat_streaming_requires_finish_reason": True}
-"""Without this, the library takes a stream that was cut for a short answer."""
+"""Without this, the library mistakes a stream that was cut off for a short answer."""
 
 
 def _openrouter(connection: Connection) -> ModelOf:

@@ -34,11 +34,11 @@ class ToolRunnerSuite:
     """Override `runner`, `root` and `another`, and declare what the runner under test cannot promise."""
 
     finds_whom_parents_left: ClassVar[bool] = True
-    """Ends processes that left their session and whose parent is gone, too."""
+    """Whether the runner also ends processes that left their session and whose parent is gone."""
     resolves_links: ClassVar[bool] = True
-    """Detects a `cwd` that is a symbolic link out of the workspace; else a container is the boundary."""
+    """Whether it refuses a `cwd` that is a symbolic link out of the workspace; else a container is the boundary."""
     exclusive: ClassVar[bool] = True
-    """Two runners of one workspace run one command at a time."""
+    """Whether two runners of one workspace run one command at a time."""
     patience_s: ClassVar[float] = 20.0
     """The time a test waits for an expected event before it fails."""
 
