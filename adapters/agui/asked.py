@@ -19,7 +19,7 @@ _FILES = ("image", "audio", "video", "document")
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer to one interrupt; `payload` is null if it was dismissed."""
+    """The answer to one interrupt; `payload` is None if it was dismissed."""
 
     interrupt: str
     payload: Mapping[str, Any] | None

@@ -10,7 +10,7 @@ import typer
 
 
 def json_option(name: str, text: str | None, *, an_object: bool) -> Any:
-    """Return the value, or null if there is none. Raises `typer.BadParameter`, which names the option."""
+    """Return the value, or None if there is none. Raises `typer.BadParameter`, which names the option."""
     if text is None:
         return None
     value = _parsed(name, text)

@@ -65,7 +65,7 @@ def project_table(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def _configuration() -> Path | None:
-    """Return the configuration file, or null if there is none."""
+    """Return the configuration file, or None if there is none."""
     if chosen := os.environ.get("FOLDLOG_CONFIG"):
         path = Path(chosen).expanduser()
         if not path.is_file():

@@ -34,7 +34,7 @@ class RetentionTable(StrictTable):
 
 
 def load_retention() -> Retention | None:
-    """Return the project's retention; null without the table. Raises `ConfigError`, which names file and key."""
+    """Return the project's retention; None without the table. Raises `ConfigError`, which names file and key."""
     where, table = project_table("retention")
     return read_retention(table, where) if table else None
 

@@ -57,7 +57,7 @@ async def http_transport(
 
 
 def delivery(error: MCPError) -> Delivery | None:
-    """Return what an error says about the request's delivery; null if the server itself returned it."""
+    """Return what an error says about the request's delivery; None if the server itself returned it."""
     if isinstance(error.data, dict) and _MARK in error.data:
         mark: Delivery = error.data[_MARK]
         return mark

@@ -78,7 +78,7 @@ class TokenFile:
 
 
 def _locked(path: Path) -> int | None:
-    """Return the descriptor that holds the lock; null if the file was replaced meanwhile. Raises `OSError`."""
+    """Return the descriptor that holds the lock; None if the file was replaced meanwhile. Raises `OSError`."""
     import fcntl
 
     descriptor = os.open(path, os.O_RDONLY)

@@ -153,7 +153,7 @@ class Wire:
 
 
 def _number(value: object) -> float | None:
-    """Return a number as sent, or null if it is not one that every reader of the log can represent."""
+    """Return a number as sent, or None if it is not one that every reader of the log can represent."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if math.isfinite(value) and abs(value) <= _NUMBER_MAX else None

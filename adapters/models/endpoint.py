@@ -56,7 +56,7 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One server as configured. `base_url` null is OpenAI's (or `OPENAI_BASE_URL`); `api_key_env` null sends no key."""
+    """One server as configured. `base_url` None is OpenAI's (or `OPENAI_BASE_URL`); `api_key_env` None sends no key."""
 
     base_url: str | None = None
     api_key_env: str | None = OPENAI_KEY

@@ -77,7 +77,7 @@ _MALFORMED_CALL = "tool_use_failed"
 
 
 def malformed_call(error: Exception) -> str | None:
-    """Return the text of an answer with a tool call that the server could not parse; null for other errors."""
+    """Return the text of an answer with a tool call that the server could not parse; None for other errors."""
     body = _without_envelope(getattr(error, "body", None))
     if not isinstance(body, dict) or _MALFORMED_CALL not in {body.get("code"), body.get("type")}:
         return None
@@ -117,7 +117,7 @@ def reported(
 
 
 def translated(callee: Callee, error: Exception) -> ModelError | None:
-    """Return the error for an exception of the SDK or its transport; null for any other exception."""
+    """Return the error for an exception of the SDK or its transport; None for any other exception."""
     import httpx2
     import openai
 
@@ -239,7 +239,7 @@ def _retry_after_s(report: _Report) -> float | None:
 
 
 def _duration_s(text: str) -> float | None:
-    """Return the duration at the beginning of a text; null if there is none."""
+    """Return the duration at the beginning of a text; None if there is none."""
     if (found := _DURATION.match(text)) is None:
         return None
     return sum(

@@ -42,7 +42,7 @@ _BY_PATCHES: Final = (
 
 
 def image_size(data: bytes) -> Size | None:
-    """Return the size of a PNG, JPEG, GIF or WebP; null for anything else."""
+    """Return the size of a PNG, JPEG, GIF or WebP; None for anything else."""
     try:
         if data.startswith(b"\x89PNG\r\n\x1a\n"):
             width, height = struct.unpack(">II", data[16:24])

@@ -72,14 +72,14 @@ class ModelPrices:
         }
 
     def price(self, model: str, usage: TokenUsage, api_url: str | None) -> Decimal | None:
-        """Return the price of the tokens in US dollars; null if neither the project nor the data has one."""
+        """Return the price of the tokens in US dollars; None if neither the project nor the data has one."""
         if model in self._own:
             return self._own[model].price(usage)
         known = _known(model, api_url)
         return None if known is None else _listed_price(*known, usage)
 
     def window_tokens(self, model: str, api_url: str | None) -> int | None:
-        """Return the model's context window according to the data; null if it has none."""
+        """Return the model's context window according to the data; None if it has none."""
         known = _known(model, api_url)
         if known is None and api_url is not None and model.partition(":")[0] in _OF_OPENAI:
             known = _known(model, _OPENAI)

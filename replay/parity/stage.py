@@ -90,7 +90,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     metadata: dict[str, Any] = {}
     policy: dict[str, Any] | None = None
-    """The policy of the namespace, as stored; null for that of the project's configuration."""
+    """The policy of the namespace, as stored; None for that of the project's configuration."""
     plans: Mapping[str, Sequence[PlanStep]] = {}
     """The standing plans as the run finds them, by their names."""
     fork: ForkOf | None = None

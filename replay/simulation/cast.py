@@ -95,7 +95,7 @@ class Model:
         return {}
 
     def native_tool_problem(self, model: str, tool: NativeTool, *, tools: bool) -> str | None:
-        """Return null: a script says what was done with any."""
+        """Return None: a script may contain calls of any native tool."""
         return None
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:

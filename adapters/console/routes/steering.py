@@ -32,7 +32,7 @@ class RetryRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class DriveRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The executor that is to go on with a run; null for that of the run."""
+    """The executor that is to go on with a run; None for that of the run."""
 
     executor: str | None = None
 
@@ -195,7 +195,7 @@ async def fork_run(call: Call[Nothing, ForkRun]) -> Answered:
 
 
 def _id_of_key(call: Call[Any, Any]) -> str | None:
-    """Return the id of the fork that an Idempotency-Key names; null without one."""
+    """Return the id of the fork that an Idempotency-Key names; None without one."""
     if not call.key:
         return None
     named = f"{call.actor.name}\0{call.path('run')}\0{call.key}"

@@ -52,7 +52,7 @@ class CallAssembly:
         return CallDelta(index=call.number, id=shown_id, name=shown_name, arguments=arguments)
 
     def number(self, key: int | str | None) -> int | None:
-        """The number of the call that the server knows by `key`; null if it has not begun."""
+        """The number of the call that the server knows by `key`; None if it has not begun."""
         call = self._open.get(key)
         return None if call is None else call.number
 

@@ -154,7 +154,7 @@ class ChatReader:
             self._reason = self._reason or "stop"
 
     def finished(self) -> Finished | None:
-        """Return the end of the answer; null without a finish reason, that is, if the stream was cut."""
+        """Return the end of the answer; None without a finish reason, that is, if the stream was cut."""
         if not self._reason:
             return None
         whole = "tool_calls" if self._reason == "stop" and len(self._calls) else self._reason

@@ -139,7 +139,7 @@ class ResponsesReader:
         """Do nothing: the end of the stream alone never ends an answer here."""
 
     def finished(self) -> Finished | None:
-        """Return the end of the answer; null without a terminal event, that is, if the stream was cut."""
+        """Return the end of the answer; None without a terminal event, that is, if the stream was cut."""
         return self._finished
 
     def _call(self, event: Any) -> Iterator[Delta]:
