@@ -32,7 +32,7 @@ class RetryRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class DriveRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The executor that is to go on with a run; None for that of the run."""
+    """The executor that is to continue a run; null for that of the run."""
 
     executor: str | None = None
 
