@@ -30,6 +30,7 @@ FoldlogError                    catch this to catch every error of foldlog
 ├── OperationFailed             an operation of a workflow failed: catch it in the workflow's code (place, status)
 ├── ApprovalError               the approval cannot be answered like this (unknown, answered, invalid)
 ├── SignalError                 the signal cannot be sent like this (name, size, schema of the wait)
+│   ├── CallbackExpired         the callback's time is over: ask for a new token where this one came from (ended_at)
 │   ├── SignalMisfit            the data is too large, or does not fit the schema of the open wait: send other data
 │   └── TooManySignals          the run has 1,000 signals that no wait has taken
 └── UnsupportedByExecutor       choose another executor or switch the feature off (feature, executor, remedy)
@@ -354,6 +355,18 @@ class SignalError(FoldlogError):
 
     Nothing is stored then.
     """
+
+
+class CallbackExpired(SignalError):
+    """The time of a callback is over since `ended_at` (Unix seconds): its call goes on, or went on, without one."""
+
+    def __init__(self, ended_at: float) -> None:
+        at = f"{datetime.fromtimestamp(ended_at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        super().__init__(
+            f"the callback's time is over since {at}: it takes no answer; "
+            "ask for a new token where this one came from"
+        )
+        self.ended_at = ended_at
 
 
 class SignalMisfit(SignalError):

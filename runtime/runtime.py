@@ -15,10 +15,14 @@ from typing_extensions import TypeVar
 from ..eventlog.clock import SystemClock
 from ..eventlog.commits import gone
 from ..eventlog.errors import (
+    CallbackExpired,
     ConfigError,
     FoldlogError,
     RunConflict,
+    RunFinished,
     RunNotFound,
+    SignalError,
+    SignalMisfit,
 )
 from ..eventlog.events import (
     PROGRAM,
@@ -84,7 +88,7 @@ from .ports.files import Content
 from .ports.memory import memory_use
 from .ports.runnable import DepsT_co, Runnable, all_members, is_runnable
 from .retrying import Retrying
-from .shared.resume_tokens import callback_place, place_of
+from .shared.resume_tokens import callback_place, end_of_callback, place_of
 from .shared.run_index import open_run_index
 from .shared.sessions import drop_last_turns, session_history
 
@@ -620,12 +624,21 @@ class Runtime(Generic[DepsT_co]):
         """Answer the callback that has this token, once: its call gets `data`, which is JSON.
 
         The same token again changes nothing. Raises `SignalError` for a token that is not valid, that is over, or
-        whose callback was answered with another one; `RunFinished`, `RunNotFound`.
+        whose callback was answered with another one; of these `CallbackExpired` once its time is over; `RunFinished`,
+        `RunNotFound`.
         """
         place = callback_place(token)
         command = given_answer(place.sha256, data, by)
         run = self.get_run(place.run_id)
-        return await run._signalled(command, "", place.sha256, cause=place.revision)  # noqa: SLF001
+        try:
+            return await run._signalled(command, "", place.sha256, cause=place.revision)  # noqa: SLF001
+        except SignalMisfit:
+            raise
+        except (SignalError, RunFinished):
+            ended_at = await end_of_callback(self.log, await self.locate(place.run_id), place)
+            if ended_at is None or ended_at > self.log.clock.now():
+                raise
+        raise CallbackExpired(ended_at)
 
     async def drive(self, run_id: str, executor: str = "local") -> None:
         """Get a run that no process drives driven on. Raises `RunNotFound`, `NotRegistered`."""

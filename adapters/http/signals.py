@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...eventlog.errors import RunFinished, RunNotFound, SignalError, SignalMisfit
+from ...eventlog.errors import CallbackExpired, RunFinished, RunNotFound, SignalError, SignalMisfit
 from ...runtime import Runtime
 from ...runtime.core.waits import SIGNAL_BYTES_MAX
 from .access import Access
@@ -45,6 +45,7 @@ class SignalRoutes:
     async def callback(self, request: Request) -> Response:
         """Answer a callback: 202 the first time, 200 if the same token is used again, 410 if it is void.
 
+        Whoever has the token of a callback is told that its time is over, and since when; others learn nothing.
         Data that does not fit is a 422, after which the token is as good as before.
         """
         data = await _data(request)
@@ -52,6 +53,8 @@ class SignalRoutes:
             sent = await self._runtime.answer_callback(request.path_params["token"], data)
         except SignalMisfit:
             raise
+        except CallbackExpired as expired:
+            raise Refused(410, str(expired)) from None
         except (SignalError, RunFinished, RunNotFound):
             raise Refused(410, "this callback is not there, is over, or was answered") from None
         return answer(202 if sent.is_new else 200, {"is_new": sent.is_new})

@@ -13,7 +13,10 @@ import secrets
 
 import msgspec
 
+from ...eventlog.commits import decode
 from ...eventlog.errors import ApprovalError, SignalError
+from ...eventlog.events import TokenIssued
+from ...eventlog.ports import Log, Subject
 
 SECRET_BYTES = 32
 _BEGIN = "foldlog-resume."
@@ -70,6 +73,21 @@ def callback_place(token: str) -> CallbackPlace:
         )
         raise SignalError(f"this is not the token of a callback: {why}")
     return CallbackPlace(match[1], int(match[2]), callback_digest(match[1], match[3]))
+
+
+async def end_of_callback(log: Log, subject: Subject, place: CallbackPlace) -> float | None:
+    """Return when the time of a callback that has this token ends (Unix seconds); null if its token does not say it.
+
+    The state of a run knows only those of open calls. Raises `LogUnavailable`.
+    """
+    async for stored in log.events.read(subject):
+        commit = decode(stored.data)
+        if commit.rev > place.revision:
+            return None
+        for event in commit.events:
+            if isinstance(event, TokenIssued) and event.sha256 == place.sha256:
+                return event.expires_at
+    return None
 
 
 def new_token(run_id: str, approval_id: str) -> str:

@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from tests.http.door import SCHEMES, Headers, ask, door, runs, signed, tables, triager
+from tests.replay.scenarios import ShiftedClock
 
 BODY = b'{"id": "d1", "event_id": "d1", "text": "It is broken"}'
 
@@ -402,6 +403,35 @@ async def test_an_answer_to_a_callback_that_does_not_fit_is_422_and_one_that_doe
         answers = [await ask(app, f"/v1/callbacks/{token}", body, JSON) for body in (b'"three"', b"3")]
         assert [each.status for each in answers] == [422, 202]
         assert (await run.result()).output == "3"
+
+
+async def test_only_the_holder_of_a_token_is_told_that_the_time_of_its_callback_is_over(
+    tmp_path: Any,
+) -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
+    clock, path = ShiftedClock(), tmp_path / "scan.json"
+    call = {"id": "1", "name": "scan", "arguments": {}}
+    path.write_text(json.dumps({"turns": [{"tool_calls": [call]}, {"text": "done"}]}))
+
+    @tool(effect="idempotent")
+    async def scan(context: ToolContext) -> str:
+        """Have a page scanned."""
+        made = await context.callback("scan", timeout_s=3600)
+        await told.put(made.token)
+        return str(await made.outcome())
+
+    agent = Agent("scanner", model=f"scripted:{path}", tools=[scan])
+    async with Runtime.open(log=MemoryLog(clock=clock), registry=Registry(agents=[agent])) as runtime:
+        await runtime.start(agent, "Scan it.")
+        app, token = hooks_app(runtime, hooks={}, tokens=ROLES), await told.get()
+        clock.ahead_s = 3601
+        late, strange = [
+            await ask(app, f"/v1/callbacks/{each}", b"3", JSON) for each in (token, f"{token[:-4]}AAAA")
+        ]
+    assert (late.status, strange.status) == (410, 410)
+    assert "the callback's time is over since " in late.json["detail"]
+    assert "ask for a new token where this one came from" in late.json["detail"]
+    assert strange.json["detail"] == "this callback is not there, is over, or was answered"
 
 
 async def test_a_hook_sends_a_signal_once_for_each_delivery(tmp_path: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from foldlog.eventlog import (
+    CallbackExpired,
     ConfigError,
     MemoryLog,
     RunFinished,
@@ -393,12 +394,17 @@ async def test_a_callback_that_nobody_answers_is_over_and_its_token_void(script:
         await waiting(await runtime.start(ring.agent, "question", run_id="ringing"))
     clock.ahead_s = 3601
     async with Runtime.open(log=log, registry=registry) as later:
-        with pytest.raises(SignalError, match="time is over"):
+        with pytest.raises(
+            CallbackExpired, match=r"time is over since .* UTC: it takes no answer; ask for a new"
+        ):
             await later.answer_callback(ring.told[0], "late")
         await later.drive("ringing")
         await later.get_run("ringing").result()
-        with pytest.raises(RunFinished):
+        with pytest.raises(CallbackExpired) as expired:
             await later.answer_callback(ring.told[0], "late")
+        assert clock.now() - 3601 < expired.value.ended_at < clock.now()
+        with pytest.raises(RunFinished):
+            await later.answer_callback(f"{ring.told[0][:-4]}AAAA", "late")
         with pytest.raises(SignalError, match="not the token of a callback: it is incomplete"):
             await later.answer_callback(ring.told[0][:-1], "late")
 
