@@ -114,10 +114,9 @@ async def bury(
 ) -> Erased:
     """Erase the family of a root run that is over; with `keep`, after its copy is stored. Idempotent.
 
-    `damaged`: also if its log is, as far as it is there. `leave_purge`: whoever may append a tombstone, but not purge,
-    leaves that to a worker. Raises `RunOpen`, `RunNotFound`, `ConfigError` for a run that
-    is not a root, `LogCorrupted` unless `damaged`, `LogUnavailable`, and the errors of `keep`, before anything is
-    erased.
+    `damaged`: also if its log is, as far as it is there. `leave_purge`: if the server does not allow this process to
+    purge, a worker does it later. Raises `RunOpen`, `RunNotFound`, `ConfigError` for a run that is not a root,
+    `LogCorrupted` unless `damaged`, `LogUnavailable`, and the errors of `keep`, before anything is erased.
     """
     check_text("the reason", order.reason)
     check_text("the name of the author", order.by)
