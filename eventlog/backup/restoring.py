@@ -69,6 +69,11 @@ class _Info(msgspec.Struct, frozen=True):
     cluster: _Group = _Group()
 
     @property
+    def last(self) -> int:
+        """The position of the last message that was ever stored, 0 if there was none."""
+        return int(self.state.get("last_seq", 0))
+
+    @property
     def behind(self) -> bool:
         """True if a replica that can be reached has not everything yet."""
         return any(not (each.current or each.offline) for each in self.cluster.replicas)
@@ -153,21 +158,35 @@ def _subjects(layout: Layout, stream: SavedStream) -> str:
 
 
 async def _make_room(wire: Wire, layout: Layout) -> None:
-    """Raise `ConfigError` unless the namespace is empty; what a killed restore has left is removed."""
-    found = await _streams(wire, layout)
-    if not found:
-        return
+    """Raise `ConfigError` unless the namespace is empty; what a killed restore has left is removed.
+
+    So are streams that have never had a message, such as those that any command makes in a namespace without streams.
+    """
+    found = {name: await _info(wire, name) for name in await _streams(wire, layout)}
     lasting = [name for name in found if name not in {layout.leases, layout.drafts}]
-    marked = [name for name in lasting if RESTORING_KEY in (await _info(wire, name)).config.metadata]
+    marked = [name for name in lasting if RESTORING_KEY in found[name].config.metadata]
     # The first shard loses its mark last, and before that no process can open the namespace.
-    is_left = layout.shard(0) in marked or (lasting and lasting == marked)
-    if not is_left:
+    if layout.shard(0) in marked or (lasting and lasting == marked):
+        await _remove(wire, layout)
+        return
+    unmarked = [name for name in found if name not in marked]
+    _must_be_unused(wire, layout, [name for name in unmarked if found[name].last])
+    for name in found:
+        # The server cannot delete a stream on the condition that it has no message. So look again right before: only
+        # what another process stores between this reply and the deletion would be lost.
+        if name in unmarked and (await _info(wire, name)).last:
+            _must_be_unused(wire, layout, [name])
+        with contextlib.suppress(Refused):
+            await wire.api(f"STREAM.DELETE.{name}", None, Done)
+
+
+def _must_be_unused(wire: Wire, layout: Layout, used: list[str]) -> None:
+    if used:
         raise ConfigError(
-            f"the namespace {layout.namespace!r} at {wire.url} is not empty (it has {', '.join(found[:4])}): a backup "
+            f"the namespace {layout.namespace!r} at {wire.url} is not empty (it has {', '.join(used[:4])}): a backup "
             "is restored only into an empty one. Name another with --as, or stop everything that uses this one and "
             "delete its streams"
         )
-    await _remove(wire, layout)
 
 
 async def _streams(wire: Wire, layout: Layout) -> list[str]:
@@ -274,7 +293,7 @@ async def _restore_renamed(
         "mirror": {"name": apart, "subject_transforms": [renaming]},
     }
     await wire.api(f"STREAM.CREATE.{name}", mirror, Done)
-    while (await _info(wire, name)).state.get("last_seq", 0) < last:  # noqa: ASYNC110 - the server says nothing
+    while (await _info(wire, name)).last < last:  # noqa: ASYNC110 - the server says nothing
         await asyncio.sleep(_POLL_S)
     if stream.shard is not None and end is not None:  # no timer may be due yet
         plain = {key: value for key, value in restored.items() if key != "allow_msg_schedules"}
@@ -289,7 +308,7 @@ async def _restore_renamed(
 
 async def _last_of(wire: Wire, name: str, stream: SavedStream) -> int:
     """Return the last position of a restored stream; the snapshot may have more than its state said."""
-    last = int((await _info(wire, name)).state.get("last_seq", 0))
+    last = (await _info(wire, name)).last
     if last < stream.last_position:
         raise LogUnavailable(
             f"the server restored {name} only to position {last} of {stream.last_position}; see its log"

@@ -247,10 +247,55 @@ async def backup(server: EphemeralServer, tmp_path: Path) -> tuple[Path, Manifes
 async def test_a_backup_is_not_restored_over_anything(
     server: EphemeralServer, backup: tuple[Path, Manifest]
 ) -> None:
-    with pytest.raises(ConfigError, match=r"'default' at .* is not empty"):
+    async with JetStreamLog.open(server.url) as log:
+        await Writer(log, run_subject(0, "r", "r")).append()
+    with pytest.raises(ConfigError, match=r"'default' at .* is not empty \(it has FL_default_00\b"):
         await restored(server.url, backup)
     async with JetStreamLog.open(server.url) as log:  # and what is there was not touched
         assert (await log.audit()).losses == ()
+        assert await log.events.find(0, "r") is not None
+
+
+async def test_streams_that_have_never_had_a_message_make_room_for_a_restore(
+    server: EphemeralServer, backup: tuple[Path, Manifest]
+) -> None:
+    """Any command makes them in a namespace without streams, even one whose restore was killed before its first."""
+    async with JetStreamLog.open(server.url, namespace="copy", shards=SHARDS + 1):
+        pass
+    assert await restored(server.url, backup, "copy") == ()
+    async with JetStreamLog.open(server.url, namespace="copy") as log:
+        assert log.events.shards == SHARDS
+        assert (await log.audit()).losses == ()
+
+
+async def test_a_stream_whose_messages_are_all_gone_is_not_taken_for_one_that_had_none(
+    server: EphemeralServer, backup: tuple[Path, Manifest]
+) -> None:
+    async with JetStreamLog.open(server.url) as log:
+        await Writer(log, run_subject(0, "r", "r")).append()
+    async with wired(server.url) as wire:
+        await wire.api("STREAM.PURGE.FL_default_00", None, Done)
+    with pytest.raises(ConfigError, match=r"is not empty \(it has FL_default_00\b"):
+        await restored(server.url, backup)
+
+
+async def test_a_stream_that_gets_its_first_message_while_room_is_made_is_kept(
+    server: EphemeralServer, backup: tuple[Path, Manifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, looks = Wire.api, list[str]()
+    async with JetStreamLog.open(server.url) as log:
+
+        async def api(wire: Wire, command: str, *rest: Any) -> Any:
+            looks.append(command)
+            # The second look is the one right before the deletion.
+            if command == "STREAM.INFO.FL_default_00" and looks.count(command) == 2:
+                await Writer(log, run_subject(0, "r", "r")).append()
+            return await look(wire, command, *rest)
+
+        monkeypatch.setattr(Wire, "api", api)
+        with pytest.raises(ConfigError, match=r"is not empty \(it has FL_default_00\)"):
+            await restored(server.url, backup)
+        assert await log.events.find(0, "r") is not None
 
 
 async def test_a_restore_that_fails_leaves_nothing_and_one_that_was_killed_is_begun_again(
