@@ -67,6 +67,19 @@ async def test_a_validator_may_refuse_an_output_which_the_model_then_mends(
     assert len(seen) == 3
 
 
+async def test_a_verdict_is_on_one_answer_and_not_on_the_next(cheap: Place, script: Script) -> None:
+    agent = Agent("poet", model=script(says("a"), says("b")), output_retries=1)
+
+    @agent.output_validator
+    def not_a(output: str) -> None:
+        if output == "a":
+            raise OutputRefused("not a")
+
+    await cheap.open(agent)
+    run = await cheap.start(agent)
+    assert (await run.result()).output == "b"
+
+
 @pytest.mark.parametrize("retries", [0, 1])
 async def test_a_run_whose_outputs_are_refused_too_often_fails(
     cheap: Place, script: Script, retries: int

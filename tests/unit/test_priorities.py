@@ -9,7 +9,7 @@ from foldlog.eventlog import SlotsUpdated, SlotWaiter
 from foldlog.eventlog.errors import ConfigError
 from foldlog.eventlog.priorities import PRIORITIES, WEIGHTS, Priority, Turns, priority_of
 from foldlog.projections.slots import next_in_line, with_taken, with_waiting, without
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 ALL = sum(WEIGHTS.values())
@@ -34,6 +34,8 @@ def test_one_priority_alone_is_owed_nothing() -> None:
 
 
 @given(st.lists(st.sets(st.sampled_from(PRIORITIES), min_size=1), max_size=60), st.sampled_from(PRIORITIES))
+@example([{"urgent"}] * 8, "normal")
+@example([{"urgent", "normal"}] * 27, "background")
 def test_no_priority_starves_whatever_else_comes_and_goes(
     waiting: list[set[Priority]], patient: Priority
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from foldlog.eventlog import AgentConfigError
 from foldlog.runtime import Registry, WorkflowTable, tool
-from foldlog.runtime.core.workflow.table import Outcome, Step, cycles, in_order, next_move
+from foldlog.runtime.core.workflow.table import Move, Outcome, Skipped, Step, cycles, in_order, next_move
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,6 +66,12 @@ def test_any_table_ends_with_each_step_done_skipped_or_failed_after_all_that_it_
             assert fatal
         elif any(found.get(need) == "skipped" for need in step.needs):
             assert found[step.id] == "skipped"
+
+
+def test_a_step_that_needs_a_skipped_one_is_skipped_and_does_not_start() -> None:
+    steps = [Step(id="a"), Step(id="b"), Step(id="c", needs=("a", "b"))]
+    skip = Skipped("c", "it needs 'b', which was skipped")
+    assert next_move(steps, {"a": "done", "b": "skipped"}) == Move(skip=(skip,))
 
 
 @given(tables(), st.data())

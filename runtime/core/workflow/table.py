@@ -64,11 +64,8 @@ def next_move(steps: Sequence[Step], found: Mapping[str, Outcome]) -> Move:
         for step in waiting
         if (need := next((need for need in step.needs if found.get(need) == "skipped"), None)) is not None
     )
-    passed = {each.id for each in skip}
     start = tuple(
-        step.id
-        for step in waiting
-        if step.id not in passed and all(found.get(need) in {"done", "failed"} for need in step.needs)
+        step.id for step in waiting if all(found.get(need) in {"done", "failed"} for need in step.needs)
     )
     over = not (at_work or waiting)
     return Move(start=start, skip=skip, end="completed" if over else "")
