@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -38,7 +38,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that were erased, those refused because they are open, and the copies that are left, or were erased, too.
 
     `keys` are the owners of sealed runs whose keys are still there: whoever has those can read backups and exports from
-    before. `not_begun` are those that were selected and not come to, because the erasure was to stop before its end.
+    before. `not_begun` are those that were selected and not come to, because the erasure was to stop before its end,
+    or not finished, because it failed.
 
     `asked` is the selection as it was given. A family that is erased but not `purged` is gone for every reader, and a
     worker erases its bytes, if this user of the server may not. `at` is in Unix seconds. With `dry_run` nothing was
@@ -116,8 +117,9 @@ class Eraser:
         knowledge: KnowledgeStore | None = None,
         interval_s: float = 0.0,
         stopping: asyncio.Event | None = None,
+        told: Callable[[Erased], object] | None = None,
     ) -> None:
-        self._stopping = stopping
+        self._stopping, self._told = stopping, told
         self._log, self._index, self._order = log, index, order
         self._archive, self._finder = archive, CopyFinder(log, index, knowledge)
         self._pace = Pace(log.clock, interval_s)
@@ -293,6 +295,8 @@ class Eraser:
         self._pace.begin()
         keep = functools.partial(self._archive.keep, self._log) if self._archive is not None else None
         erased = await bury(self._log, root, self._order, keep, damaged=damaged, leave_purge=True)
+        if self._told is not None:
+            self._told(erased)
         if not erased.before:  # else next to nothing was purged, and a repeated erasure has many of those
             await self._rest()
         return erased

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from ...eventlog.errors import ConfigError
@@ -13,6 +13,7 @@ from ...eventlog.ports import Log
 if TYPE_CHECKING:
     from ...projections.projector import RunIndex
     from ..ports.knowledge import KnowledgeStore
+    from .bury import Erased
     from .erasure import Receipt
 
 
@@ -33,6 +34,8 @@ class EraseOptions(TypedDict, total=False):
     """The least time between the erasures of two families; default a twentieth of a second, more if the log is slow."""
     stopping: asyncio.Event
     """Once it is set, no further family is begun."""
+    told: Callable[[Erased], object]
+    """Called with each family once it is erased: what is known if the erasure then fails."""
 
 
 async def erase(
@@ -74,5 +77,6 @@ async def erase(
         knowledge=knowledge,
         interval_s=interval_s,
         stopping=options.get("stopping"),
+        told=options.get("told"),
     )
     return await eraser.erase(selection, with_copies=with_copies, dry_run=dry_run)

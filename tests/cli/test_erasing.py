@@ -1,13 +1,23 @@
 """`foldlog runs delete` on a real server."""
 
+import contextlib
 import errno
 import json
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from foldlog.adapters.cli.bulk import Bulk
 from foldlog.adapters.cli.commands import erasing
-from foldlog.eventlog import ConfigError
+from foldlog.adapters.cli.commands.listing import Filters
+from foldlog.adapters.cli.settings import Settings
+from foldlog.eventlog import ConfigError, LogUnavailable
+from foldlog.eventlog.memory import MemoryLog
+from foldlog.eventlog.ports import Subject
+from foldlog.runtime import Agent, Registry, Runtime
+from foldlog.runtime.burying import erasure
 
 from tests.cli.commands import Project
 
@@ -102,6 +112,43 @@ def test_room_for_a_receipt_is_made_before_and_one_that_is_not_written_is_told(
     with pytest.raises(ConfigError, match="No space left on device"), erasing.reserved(path, 1):
         pytest.fail("there is no room")
     assert not list(tmp_path.iterdir())
+
+
+async def test_an_erasure_that_loses_the_log_writes_the_receipt_of_what_it_has_erased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"turns": [{"text": "done"}]}))
+    agent, bury = Agent("helper", model=f"scripted:{script}"), erasure.bury
+
+    async def bury_but_lose_the_log(log: Any, root: Subject, *rest: Any, **options: Any) -> Any:
+        if root.id == "two":
+            raise LogUnavailable("the log is gone")
+        return await bury(log, root, *rest, **options)
+
+    async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
+
+        @contextlib.asynccontextmanager
+        async def opened(_: Settings) -> AsyncIterator[Runtime]:
+            yield runtime
+
+        for name in ("one", "two", "three"):
+            await runtime.run(agent, "x", run_id=name)
+        monkeypatch.setattr(erasing, "opened", opened)
+        monkeypatch.setattr(erasure, "bury", bury_but_lose_the_log)
+        path = tmp_path / "receipt.json"
+        how = erasing.Erasing(None, None, with_copies=False, receipt=path, by="ann", reason="request 7")
+        with pytest.raises(LogUnavailable, match="the log is gone"):
+            await erasing.delete_runs(Settings(), ["one", "two", "three"], Filters(), Bulk(), how)
+    receipt = json.loads(path.read_text())
+    assert [(each["run_id"], each["by"]) for each in receipt["erased"]] == [("one", "ann")]
+    assert (receipt["not_begun"], receipt["asked"]) == (
+        ["two", "three"],
+        {"run_ids": ["one", "two", "three"]},
+    )
+    told = capsys.readouterr()
+    assert "run one: deleted" in told.out
+    assert "broken off: 1 erased, 2 not begun or not finished" in told.err
 
 
 def test_an_open_run_is_left_alone_by_name(project: Project):

@@ -21,6 +21,7 @@ from .listing import Filters
 if TYPE_CHECKING:
     from ....projections.run_list import RunRow
     from ....runtime import Runtime
+    from ....runtime.burying.bury import Erased
     from ....runtime.burying.erasure import Receipt
     from ....runtime.burying.options import EraseOptions
 
@@ -45,12 +46,16 @@ async def delete_runs(
     """Erase the selected runs, and return the exit code."""
     import msgspec
 
+    from ....eventlog.errors import FoldlogError
+
     interval_s = bulk.interval_s  # refuse an invalid rate before searching
     if bool(runs) == (filters.given or how.before is not None or bulk.everything):
         raise typer.BadParameter(
             "give RUNs, or select runs by options (not both); --all selects all runs that are over"
         )
     screen = Screen(settings)
+    erased: list[Erased] = []
+    failure: FoldlogError | None = None
     async with opened(settings) as runtime:
         named = [await run_named(runtime, run) for run in runs]
         rows = [] if named else await _selected(runtime, filters, how.before, bulk)
@@ -65,8 +70,15 @@ async def delete_runs(
             interruption() as interrupted,
             reserved(None if bulk.dry_run else how.receipt, len(meant)) as write,
         ):
-            options["stopping"] = interrupted.told
-            done = await runtime.delete(*meant, with_copies=how.with_copies, dry_run=bulk.dry_run, **options)
+            options["stopping"], options["told"] = interrupted.told, erased.append
+            try:
+                done = await runtime.delete(
+                    *meant, with_copies=how.with_copies, dry_run=bulk.dry_run, **options
+                )
+            except FoldlogError as error:
+                if not erased:
+                    raise
+                failure, done = error, _broken_off(runtime, meant, erased, how)
             asked = done.asked if named else _asked(filters, how.before, bulk)
             receipt = msgspec.structs.replace(done, open=(*done.open, *open_runs), asked=asked)
             is_stored = stored(write, how.receipt, receipt)
@@ -74,6 +86,12 @@ async def delete_runs(
         screen.json(msgspec.to_builtins(receipt))
     else:
         _tell(screen, receipt)
+    if failure is not None:
+        screen.say(
+            f"broken off: {len(erased)} erased, {len(receipt.not_begun)} not begun or not finished, copies not looked "
+            "for; repeat the command, it does nothing twice"
+        )
+        raise failure
     if receipt.not_begun:
         screen.say(
             f"ended early: {len(receipt.not_begun)} not begun; repeat the command, it does nothing twice"
@@ -81,6 +99,22 @@ async def delete_runs(
         return interrupted.code
     is_purged = receipt.dry_run or all(each.purged for each in receipt.erased)
     return OK if is_purged and is_stored and not receipt.open else NO
+
+
+def _broken_off(runtime: Runtime, meant: Sequence[str], erased: Sequence[Erased], how: Erasing) -> Receipt:
+    """Return the receipt of an erasure that failed after it had erased some."""
+    from ....runtime.burying.erasure import Receipt
+
+    done = {each.run_id for each in erased}
+    return Receipt(
+        namespace=runtime.log.namespace,
+        at=runtime.log.clock.now(),
+        by=how.by,
+        reason=how.reason,
+        asked={"run_ids": tuple(meant)},
+        erased=tuple(erased),
+        not_begun=tuple(run for run in meant if run not in done),
+    )
 
 
 @contextlib.contextmanager
