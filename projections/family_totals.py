@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -19,23 +19,28 @@ class FamilyTotals(msgspec.Struct, frozen=True, kw_only=True):
     usage: TokenUsage = TokenUsage()
     cost_usd: str | None = "0"
 
-    def plus(self, row: RunRow) -> FamilyTotals:
-        """Return the totals with one more run."""
-        return FamilyTotals(
-            runs=self.runs + 1,
-            steps=self.steps + row.steps,
-            usage=self.usage + row.usage,
-            cost_usd=plus_cost(self.cost_usd, row.cost_usd),
-        )
-
 
 def family_totals(rows: Iterable[RunRow]) -> dict[str, FamilyTotals]:
-    """Return the totals of each run by its id. `rows` are complete families, each run once, in any order."""
+    """Return the totals of each run by its id, over those of `rows`, in any order, that are the run or below it.
+
+    Of two rows of a run, the last counts.
+    """
     known = {row.run_id: row for row in rows}
-    totals = dict.fromkeys(known, FamilyTotals())
+    summed: dict[str, list[RunRow]] = {run_id: [] for run_id in known}
     for row in known.values():
+        line: dict[str, RunRow] = {}
         above: RunRow | None = row
-        while above is not None:
-            totals[above.run_id] = totals[above.run_id].plus(row)
+        while above is not None and above.run_id not in line:  # a damaged log may tell of a run above itself
+            line[above.run_id] = above
             above = known.get(above.parent or "")
-    return totals
+        for run_id in line:
+            summed[run_id].append(row)
+    return {run_id: _total(each) for run_id, each in summed.items()}
+
+
+def _total(rows: Sequence[RunRow]) -> FamilyTotals:
+    usage, cost_usd = rows[0].usage, rows[0].cost_usd
+    for row in rows[1:]:
+        usage += row.usage
+        cost_usd = plus_cost(cost_usd, row.cost_usd)
+    return FamilyTotals(runs=len(rows), steps=sum(row.steps for row in rows), usage=usage, cost_usd=cost_usd)

@@ -654,7 +654,13 @@ class RunIndex(Projector):
 
     async def totals(self, rows: Sequence[RunRow]) -> dict[str, FamilyTotals]:
         """Return the totals of each of these runs and its descendants, by run id."""
-        totals = family_totals(await self.families({row.root_id for row in rows}))
+        children = [
+            Where({"root_id": root}, at_least={"parent": ""}) for root in {row.root_id for row in rows}
+        ]
+        below = await self.ask(
+            lambda: [row for where in children for row in self.rows.select(self._runs, where)]
+        )
+        totals = family_totals([*rows, *below])
         return {row.run_id: totals[row.run_id] for row in rows}
 
     async def run(self, run_id: str) -> RunRow:
@@ -674,6 +680,23 @@ class RunIndex(Projector):
             return rows, [approval for each in asked if each is not None for approval in each.approvals]
 
         return await self.ask(found)
+
+    async def rows_above(self, rows: Iterable[RunRow]) -> list[RunRow]:
+        """Return the rows of all runs above these, without those that are among them."""
+        known, parents = {row.run_id for row in rows}, {row.parent for row in rows}
+
+        def found() -> list[RunRow]:
+            above: dict[str, RunRow] = {}
+            left = parents - known
+            while left:
+                parent = left.pop()
+                row = self.rows.get(self._runs, parent) if parent else None
+                if row is not None:
+                    above[row.run_id] = row
+                    left |= {row.parent} - known - above.keys()
+            return list(above.values())
+
+        return await self.ask(found) if parents - known - {None} else []
 
     async def approvals(self, pending: bool | None = True, run_id: str | None = None) -> list[ApprovalRow]:
         """Return approvals, oldest first: pending ones, decided ones (False) or both (None), of all runs or of one."""

@@ -36,6 +36,7 @@ async def test_a_run_that_is_started_here_is_listed_and_shown_with_its_events() 
         assert row["trigger"]["request_id"] == started.headers["x-request-id"]
         shown = (await client.get(f"/runs/{run_id}")).json()
         assert (shown["input"], shown["output"]) == ("It is broken\nHelp", "triaged")
+        assert row.pop("family") == shown["totals"]
         assert shown["row"] == row
         assert (await client.get("/runs/counts")).json()["completed"] == 1
 

@@ -17,13 +17,13 @@ from foldlog.adapters.console.streaming import feeds, frames, lists, snapshots, 
 from foldlog.adapters.console.streaming.viewer import wanted_topics
 from foldlog.adapters.http.server import served
 from foldlog.eventlog import Log, MemoryLog
-from foldlog.eventlog.events import Status
+from foldlog.eventlog.events import ParentLink, Status, Submitted
 from foldlog.eventlog.faults import FaultyLog, Outage
 from foldlog.eventlog.ports import NEW, At, CommitWrite
 from foldlog.runtime import Runtime
 
 from tests.http.api import Api, api, bearer, paused, triager
-from tests.unit.traces import Family
+from tests.unit.traces import Family, final_step, step_completed, usage
 
 
 class Got(NamedTuple):
@@ -297,6 +297,58 @@ async def test_a_list_that_comes_back_is_told_what_has_changed_meanwhile() -> No
         }
 
 
+async def test_the_rows_of_a_list_have_the_totals_of_their_families_and_follow_the_runs_below() -> None:
+    def read(row: Any) -> tuple[int, int, int]:
+        return row["family"]["runs"], row["family"]["steps"], row["family"]["usage"]["total_tokens"]
+
+    log, family = MemoryLog(), Family("swarm")
+    positions: dict[str, At] = {}
+    top, middle, low = family.root, "child-swarm-1", "child-swarm-2"
+
+    async def store() -> None:
+        for each in family.stored:
+            position = positions.get(each.subject.id, NEW)
+            (at,) = await log.events.append(CommitWrite(each.subject, position, each.data))
+            positions[each.subject.id] = At(at)
+        family.stored.clear()
+
+    for run, above in ((top, None), (middle, top), (low, middle)):
+        parent = ParentLink(run=above) if above is not None else None
+        config = {"name": "agent"}
+        begun = Submitted(
+            kind="agent", config=config, config_digest="c", input="x", input_digest="i", parent=parent
+        )
+        family.commit(begun, Status(status="starting"), run=run)
+    family.commit(*final_step(1), run=top)
+    family.commit(usage(1, tokens=4), step_completed(1), run=middle)
+    await store()
+    async with api(log) as served, served.client("viewer") as client:
+        rows = (await client.get("/runs")).json()["rows"]
+        assert {row["run_id"]: read(row) for row in rows} == {
+            top: (3, 2, 11),
+            middle: (2, 1, 4),
+            low: (1, 0, 0),
+        }
+        page = (await client.get("/runs?children=0")).json()
+        assert [read(row) for row in page["rows"]] == [(3, 2, 11)]
+        async with (
+            viewing(served, f"runs?children=0@{page['cursor']}") as roots,
+            viewing(served, "runs", "approvals") as reader,
+        ):
+            for _ in range(2):
+                await reader.next()
+            family.commit(*final_step(1), run=low)
+            await store()
+            got = (await reader.until("list", topic="runs"))[-1].data["upserts"]
+            assert {row["run_id"]: read(row) for row in got} == {
+                top: (3, 3, 18),
+                middle: (2, 2, 11),
+                low: (1, 1, 7),
+            }
+            (row,) = (await roots.next()).data["upserts"]
+            assert (row["run_id"], row["usage"]["total_tokens"], read(row)) == (top, 7, (3, 3, 18))
+
+
 async def test_every_change_reaches_a_list_however_the_connection_is_cut() -> None:
     log = MemoryLog()
     seen: dict[str, str] = {}
@@ -377,7 +429,9 @@ async def test_viewers_of_lists_read_again_when_a_run_is_found_damaged_and_each_
                 answer = (await client.get(path)).json()
                 assert [row["run_id"] for row in answer["damaged"]] == [family.root]
                 assert answer["damaged"][0]["damage"]["revision"] == 4
-            assert answer["rows"] == answer["damaged"]
+            (row,) = answer["rows"]
+            assert row.pop("family")["runs"] == 1
+            assert answer["damaged"] == [row]
             gauges = (await client.get("metrics")).text
         assert re.search(r"^foldlog_runs_damaged\{.*\} 1$", gauges, re.MULTILINE)
 

@@ -212,6 +212,8 @@ def test_what_a_run_took_with_all_below_it_is_the_sum_over_its_family():
     ]
     assert [totals[run].usage.total_tokens for run in ("top", "node")] == [40, 30]
     assert [totals[run].cost_usd for run in ("top", "node")] == [None, "0.3"]
+    turned = family_totals([row("a", "b", 1, "0"), row("b", "a", 1, "0"), row("c", "c", 1, "0")])
+    assert [totals.runs for totals in turned.values()] == [2, 2, 1]
 
 
 def test_what_an_inner_agent_said_changes_nothing():

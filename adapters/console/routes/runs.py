@@ -21,6 +21,7 @@ from ....runtime.ports.suggestions import nearest
 from ....runtime.stream import is_shown
 from ...http.answers import Refused
 from ...http.identifiers import traceparent
+from ..listed import ListedRun, listed_runs
 from ..paging import parse_place, place_of
 from ..queries import COUNTED_MAX, RunQuery
 from ..routing import Answered, Call, Nothing, Page, Route
@@ -70,7 +71,7 @@ class Runs(msgspec.Struct, frozen=True):
     before the damage, and may belong elsewhere.
     """
 
-    rows: list[RunRow]
+    rows: list[ListedRun]
     next: str | None
     cursor: str
     damaged: list[RunRow]
@@ -183,8 +184,8 @@ async def list_runs(call: Call[RunsQuery, Nothing]) -> Runs:
     page = rows[: query.limit]
     more = len(rows) > query.limit
     following = place_of(getattr(page[-1], order), page[-1].run_id) if more else None
-    cursor = places_text(index.reached())
-    return Runs(page, following, cursor, await index.damaged())
+    cursor = places_text(index.reached())  # before anything else is awaited: what comes later is streamed
+    return Runs(await listed_runs(index, page), following, cursor, await index.damaged())
 
 
 async def count_runs(call: Call[RunQuery, Nothing]) -> dict[str, int | str]:

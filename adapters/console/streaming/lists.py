@@ -17,13 +17,15 @@ from ....eventlog.errors import FoldlogError, LogUnavailable
 from ....eventlog.names import run_subject
 from ....eventlog.ports import Log, Shard
 from ....projections.projector import RunIndex
+from ..listed import ListedRun, listed_runs
 from .frames import WAITING_BYTES_MAX, Frame, bare
 
 if TYPE_CHECKING:
     from ....projections.approvals import ApprovalRow
-    from ....projections.run_list import RunRow
 
 PERIOD_S = 0.25
+FAMILY_RUN_S = 0.0002
+"""How much longer a period is for each run whose row is read for totals, which takes less than a tenth of this time."""
 AGAIN_S = 1.0
 PROBE_S = 2.0
 PROBE_MAX_S = 2.0
@@ -33,10 +35,15 @@ logger = logging.getLogger("foldlog.http")
 
 
 class Selection(Protocol):
-    """The definition of a list: a condition on rows, and counts."""
+    """The definition of a list: a condition on rows, and counts.
+
+    `has_totals`: its rows change with all runs below them, whose totals they have.
+    """
+
+    has_totals: bool
 
     def changed(
-        self, runs: Sequence[RunRow], approvals: Sequence[ApprovalRow]
+        self, runs: Sequence[ListedRun], approvals: Sequence[ApprovalRow]
     ) -> tuple[dict[str, bytes], list[str]]:
         """Return the changed rows that the list contains, as JSON by id, and the ids of those that it does not."""
         ...
@@ -252,8 +259,9 @@ class Lists:
         async with contextlib.aclosing(index.changes()) as changes:
             async for runs in changes:
                 places = index.places()  # before anything is awaited: later changes come after these places
+                summed = 0
                 if runs is not None:
-                    await self._offer(index, runs, list(self._topics), places_text(places))
+                    summed = await self._offer(index, runs, list(self._topics), places_text(places))
                 elif begun:
                     for topic, wake in self._topics.items():
                         topic.lose(places_text(places))
@@ -263,26 +271,31 @@ class Lists:
                     await index.following.wait()
                     for topic in list(self._topics):  # changes from before the projections were followed
                         await self._make_up(index, topic, index.places())
-                await self._log.clock.sleep(PERIOD_S)
+                await self._log.clock.sleep(PERIOD_S + FAMILY_RUN_S * summed)
 
     async def _offer(
         self, index: RunIndex, runs: frozenset[str] | set[str], topics: Sequence[ListTopic], places: str
-    ) -> None:
+    ) -> int:
+        """Offer the changes of these runs to lists; return how many runs were read for totals."""
         if not topics:
-            return
+            return 0
         rows, approvals = await index.rows_of(runs)
         damaged = any(row.damage is not None for row in rows)
+        listed: list[ListedRun] = []
+        if not damaged and any(topic.selection.has_totals for topic in topics):
+            listed = await listed_runs(index, [*rows, *await index.rows_above(rows)])
         for topic in topics:
             if damaged:  # no list can place such a run, and each of them tells of it
                 topic.lose(places)
                 self._wake(topic)
                 continue
-            upserts, removes = topic.selection.changed(rows, approvals)
+            upserts, removes = topic.selection.changed(listed, approvals)
             if upserts or removes:
                 topic.offer(upserts, removes, await topic.selection.counts(index), places)
                 self._wake(topic)
             else:
                 topic.reach(places)
+        return sum(row.family.runs for row in listed if row.parent is None)
 
     def _wake(self, topic: ListTopic) -> None:
         if (wake := self._topics.get(topic)) is not None:

@@ -9,7 +9,7 @@ import msgspec
 
 from ....projections.approvals import ApprovalRow
 from ....projections.projector import RunIndex
-from ....projections.run_list import RunRow
+from ..listed import ListedRun
 from ..queries import COUNTED_MAX, RunQuery, counted
 
 CHANGING = ("status", "worker", "waiting_for", "error_type", "model")
@@ -19,12 +19,14 @@ CHANGING = ("status", "worker", "waiting_for", "error_type", "model")
 class RunsSelection:
     """The runs that match filters. `counts` are by status, and ignore the status filter."""
 
+    has_totals = True
+
     def __init__(self, query: RunQuery) -> None:
         self._query = query
         self._lasting = msgspec.structs.replace(query, **dict.fromkeys(CHANGING))
 
     def changed(
-        self, runs: Sequence[RunRow], approvals: Sequence[ApprovalRow]
+        self, runs: Sequence[ListedRun], approvals: Sequence[ApprovalRow]
     ) -> tuple[dict[str, bytes], list[str]]:
         """Return the changed runs that match, and the ids of those that do not but may have matched before."""
         del approvals
@@ -43,8 +45,10 @@ class RunsSelection:
 class ApprovalsSelection:
     """The pending approvals; an approval is removed when it is decided."""
 
+    has_totals = False
+
     def changed(
-        self, runs: Sequence[RunRow], approvals: Sequence[ApprovalRow]
+        self, runs: Sequence[ListedRun], approvals: Sequence[ApprovalRow]
     ) -> tuple[dict[str, bytes], list[str]]:
         """Return the pending approvals of the changed runs, and the ids of the decided ones."""
         del runs
