@@ -503,6 +503,12 @@ def _native_tool_problems(config: AgentConfig) -> Iterable[ConfigProblem]:
     )
 
 
+def tools_by_setting(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the tools that a configuration has by other settings than `tools`: no selection of tools removes them."""
+    plan = () if config.get("standing_plan") is None else tuple(PLAN_TOOLS)
+    return plan if config.get("context") is None else (*plan, RETRIEVE)
+
+
 def python_tool_names(config: AgentConfig) -> list[str]:
     """Return all tools of the agent except those of MCP servers: the named ones, then those for sub-agents."""
     spawns = {"spawn_self": config.allow_self_spawn, "parallel_subagents": config.allow_parallel_subagents}

@@ -20,7 +20,7 @@ from ..ports.runnable import Runnable, all_members
 from ..ports.settings import TOOL_CHOICES, as_table
 from ..ports.suggestions import nearest
 from .agent import Agent
-from .config import AgentConfig, BudgetsConfig
+from .config import AgentConfig, BudgetsConfig, tools_by_setting
 from .loop import RalphLoop
 from .swarm import Swarm
 
@@ -182,7 +182,8 @@ def _select_tools(config: dict[str, Any], names: list[str]) -> None:
         config["native_tools"] = [table for table in native if table["type"] in names] or None
     kept = {server: _of_server(server, table, names) for server, table in servers.items()}
     config["mcp_servers"] = {server: table for server, table in kept.items() if table["tools"]}
-    config["hitl_tools"] = [name for name in config["hitl_tools"] if name in names]
+    kept_names = {*names, *tools_by_setting(config)}
+    config["hitl_tools"] = [name for name in config["hitl_tools"] if name in kept_names]
 
 
 def _of_server(server: str, table: dict[str, Any], names: list[str]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from ..ports.tools import ChildFailed, Tool, ToolContextPort, ToolFailed
 from ..tools.context import ToolContext
 from ..tools.decorator import tool
 from .as_tool import FileNames, handed_on
-from .config import AgentConfig
+from .config import AgentConfig, tools_by_setting
 
 PARALLEL = "parallel_subagents"
 
@@ -223,12 +223,13 @@ def _copy(parent: _Parent, job: Job, changes: Mapping[str, Any], may: Callable[[
 
     names = [name for name in tools if allowed(name)]
     servers = _allowed_servers(parent, allowed)
-    hitl = [name for name in config.hitl_tools if allowed(name)]
+    stay = tools_by_setting(config.to_config())
+    hitl = [name for name in config.hitl_tools if name in stay or allowed(name)]
     if job.tool_names is not None:
         names, servers = _chosen(job.tool_names, names, servers, allowed)
         spawns = {SPAWN_SELF: "allow_self_spawn", PARALLEL: "allow_parallel_subagents"}
         changes = dict(changes) | {key: False for name, key in spawns.items() if name not in job.tool_names}
-        hitl = [name for name in hitl if name in job.tool_names]
+        hitl = [name for name in hitl if name in stay or name in job.tool_names]
     own = [name for name in names if name not in {SPAWN_SELF, PARALLEL}]
     data = config.to_config() | {"tools": own, "mcp_servers": servers, "hitl_tools": hitl} | dict(changes)
     data.pop("output_schema", None)

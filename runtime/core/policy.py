@@ -8,7 +8,7 @@ time of its submission; both are stored with it. Pure: a call in, a ruling out.
 
 A rule may have a condition (`when`). The ruling on a call is then part of its `tool_call`: it is made once, and no
 process that continues or reads the run needs the library that evaluates conditions. A condition that cannot judge a
-process that continues or reads the run needs the library for conditions. A condition that cannot judge a call
+call counts as met for a rule that denies or asks, and as not met for one that allows.
 """
 
 from __future__ import annotations

@@ -323,28 +323,37 @@ def approval_needed(
 
 
 def _required_approval(state: RunState, rules: Rules, call: CallState) -> ApprovalNeeded | None:
-    ruling = ruling_of(state, rules, call)
+    return _approval_by(state, rules, call, ruling_of(state, rules, call))
+
+
+def _approval_by(
+    state: RunState, rules: Rules, call: CallState, ruling: PolicyRuling
+) -> ApprovalNeeded | None:
+    """Return the approval that a call needs by this ruling.
+
+    A call approved for good needs none of a rule or of `hitl_tools`; the step of a table and a fork ask in any case.
+    """
     if ruling.action == "deny":
         return None
     if call.rules is not None and call.rules.approval:
         return ApprovalNeeded(call.rules.approval)
-    if action_on(state, rules, call, ruling) == "require_approval":
-        hitl = call.name in rules.hitl_tools
+    hitl = call.name in rules.hitl_tools
+    if (hitl or ruling.action == "require_approval") and not _is_always_approved(state, rules, call):
         return ApprovalNeeded("tool") if hitl else ApprovalNeeded("policy", ruling.why)
     return ApprovalNeeded("policy") if spec_of(state, call).effect in rules.approved_effects else None
 
 
 def action_on(state: RunState, rules: Rules, call: CallState, ruling: PolicyRuling) -> PolicyAction:
-    """Return what is done with a call, by the ruling on it, `hitl_tools`, and the calls approved for good."""
+    """Return what is done with a call that its tool could run, by this ruling and all else that asks for approvals."""
     if ruling.action == "deny":
         return "deny"
-    if (state.always or rules.policy.always) and _is_always_approved(state, rules, call):
-        return "allow"
-    return "require_approval" if call.name in rules.hitl_tools else ruling.action
+    return "allow" if _approval_by(state, rules, call, ruling) is None else "require_approval"
 
 
 def _is_always_approved(state: RunState, rules: Rules, call: CallState) -> bool:
-    """Return whether an operator approved exactly this call for good. What a fork asks for is asked again."""
+    """Return whether an operator approved exactly this call for good."""
+    if not (state.always or rules.policy.always):
+        return False
     key = recording_key(call.name, call.arguments)
     return key in state.always.values() or key in {
         recording_key(each.tool, each.arguments) for each in rules.policy.always

@@ -11,6 +11,7 @@ from ..agents.agent import Agent
 from ..agents.config import AgentConfig, asks_for_approvals, shared_policy
 from ..agents.native_tools import denied
 from ..agents.registry import Registry
+from ..agents.workflow.workflow import Workflow
 from ..core.limits import check_limits
 from ..core.policy import joined
 from ..core.shared_budgets import SharedBudget, check_budgets
@@ -88,17 +89,18 @@ class NamespacePolicy:
         return frozenset({"approvals"} if table and asks_for_approvals(table) else ())
 
     async def of_run(self, reachable: Iterable[Runnable[Any]]) -> dict[str, Any]:
-        """Return the policy to submit a run with, whose agents are these. Raises `ConfigError`, `LogUnavailable`.
+        """Return the policy to submit a run with that reaches these. Raises `ConfigError`, `LogUnavailable`.
 
-        Approved calls are read only if any agent, or the project, asks for approvals.
+        Approved calls are read only if an agent or workflow among them, or the project, asks for approvals.
         """
         table = self.table()
-        agents = [each.config for each in reachable if isinstance(each, Agent)]
-        for each in agents if table else ():
-            _check_native_tools(each, table)
+        configs = [each.config for each in reachable if isinstance(each, Agent | Workflow)]
+        for each in configs if table else ():
+            if isinstance(each, AgentConfig):
+                _check_native_tools(each, table)
         if not self.capabilities() and not any(
             each.hitl_tools or (each.policy is not None and asks_for_approvals(each.policy.model_dump()))
-            for each in agents
+            for each in configs
         ):
             return table
         calls = await self.approved.read()

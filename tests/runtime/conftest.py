@@ -136,6 +136,7 @@ class Place:
         self.registry = Registry()
         self.limits: dict[str, int] = {}
         self.budgets: dict[str, Any] = {}
+        self.policy: dict[str, Any] | None = None
         self.runtime: Runtime
         self.workers: list[tuple[Worker, asyncio.Task[None]]] = []
         self._started: dict[str, RunHandle[Any]] = {}
@@ -152,6 +153,7 @@ class Place:
                 lease_s=lease_s,
                 limits=self.limits,
                 budgets=self.budgets,
+                policy=self.policy,
             )
         )
         for number in range(workers if self.executor == "durable" else 0):
