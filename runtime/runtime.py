@@ -80,6 +80,7 @@ from .forks.storage import store as store_fork
 from .handle import CallOutcome, Decision, Namespace, OutputT, RunHandle, RunResult, SentSignal
 from .journal.journal import Journal
 from .journal.keys import agent_of, check_there, note_stored, place_of_run, refuse_other
+from .journal.outages import is_last
 from .journal.snapshots import snapshot_setting
 from .opening import open_log
 from .options import RunOptions, check_options, start_time
@@ -774,16 +775,35 @@ class Runtime(Generic[DepsT_co]):
         return None
 
     async def watch(self, run_id: str, news: Coroutine[Any, Any, object]) -> None:
-        """Wait for news of a run; raise the error that stopped this process from driving it, if that comes first."""
+        """Wait for news of a run; raise the error that stopped this process from driving it, if that comes first.
+
+        A run that has ended since, elsewhere or by a cancel, has its end for news.
+        """
         waiting, failing = asyncio.ensure_future(news), asyncio.ensure_future(self._failure(run_id))
         try:
             await asyncio.wait({waiting, failing}, return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done() and (error := await failing) is not None:
+            if (
+                not waiting.done()
+                and (error := await failing) is not None
+                and not await self._is_over(run_id)
+            ):
                 raise error
             await waiting
         finally:
             waiting.cancel()
             failing.cancel()
+
+    async def _is_over(self, run_id: str) -> bool:
+        """Return whether the log has the end of a run; false if it cannot be read."""
+        try:
+            place, subject = await self.place(run_id)
+            journal = Journal(place.log, subject)
+            await journal.load()
+            while not (journal.state.over or await is_last(place.log, subject, journal.state.head.position)):
+                await journal.catch_up()
+        except FoldlogError:
+            return False
+        return journal.state.over
 
     async def _failure(self, run_id: str) -> FoldlogError | None:
         """Wait until no executor of this process drives the run; return the error that stopped one."""

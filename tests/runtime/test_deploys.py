@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
-from foldlog.eventlog import Claimed, LeftToOthers, NotRegistered, Unknown, decode
+from foldlog.eventlog import Claimed, LeftToOthers, NotRegistered, RunCancelled, Unknown, decode
 from foldlog.eventlog.memory import MemoryLog
 from foldlog.replay import check_trace, load_trace, replay
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Worker, tool
@@ -397,6 +397,24 @@ async def test_a_local_run_whose_tool_is_gone_is_not_driven_on_and_its_approval_
         await again.drive(run_id)
         assert (await again.get_run(run_id).result()).output == "done"
     assert versions.paid == ["5"]
+
+
+async def test_a_run_that_is_cancelled_after_its_process_stopped_driving_it_ends_as_cancelled(
+    script: Script,
+) -> None:
+    log, versions = MemoryLog(), Versions(script)
+    async with Runtime.open(log=log, registry=Registry(agents=[versions.old])) as old:
+        await parked(started := await old.start(versions.old, "question"))
+        approval = next(iter((await started.state()).approvals))
+    async with Runtime.open(log=log, registry=Registry(agents=versions.changed("requires more"))) as newer:
+        run = newer.get_run(started.run_id)
+        await run.resolve(approval, "approved")
+        await newer.drive(run.run_id)
+        with pytest.raises(NotRegistered):
+            await run.result()
+        assert await run.cancel("nobody has it") == "cancelled"
+        with pytest.raises(RunCancelled, match="nobody has it"):
+            await run.result()
 
 
 async def _parked_child(fleet: Fleet, run: RunHandle[Any]) -> RunHandle[Any]:
