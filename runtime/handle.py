@@ -19,6 +19,7 @@ from ..eventlog.errors import (
     RunFailed,
     RunFinished,
     RunNotFound,
+    SignalError,
 )
 from ..eventlog.events import Actor, ApprovalResolved, DetailedEvent, StreamEvent, TokenUsage
 from ..eventlog.names import check_name
@@ -54,7 +55,7 @@ from .core.waits import check_callback, check_signal, given_signal
 from .journal.cancel import cancel_family
 from .journal.family import ancestors, family_of
 from .journal.journal import Journal, following
-from .journal.outages import STALE_READ_S, Decisions, is_last
+from .journal.outages import Decisions, is_last
 from .journal.timers import wakeup_for
 from .operating.surroundings import Executors, below_of_state, board_for, standing_of_state
 from .ports.executor import Executor, require
@@ -403,7 +404,8 @@ class RunHandle(Generic[OutputT]):
     ) -> SentSignal:
         """Store a signal, or the answer to a callback, whose `key` is the SHA-256 of its token and `name` is empty.
 
-        An older read than the revision `cause` decides nothing (W10): it lacks the token.
+        An older read than the revision `cause` decides nothing (W10): it lacks the token. If the log ends before it,
+        the token is not valid.
         """
         journal = await self._journal()
         await _caught_up(journal, cause)
@@ -581,11 +583,17 @@ async def _until_over(log: Log, subject: Subject, outcome: Outcome) -> None:
 
 
 async def _caught_up(journal: Journal, cause: int) -> None:
-    """Wait until the read shows the revision `cause`. Raises `LogUnavailable`."""
+    """Wait until the read shows the revision `cause` of a callback's token.
+
+    Raises `SignalError` if the run has no such revision, `LogUnavailable` if the read still lags.
+    """
     for _ in range(LAGGING_READS_MAX):
         if journal.state.head.rev >= cause:
             return
-        await journal.log.clock.sleep(STALE_READ_S)
+        if await is_last(journal.log, journal.subject, journal.state.head.position):
+            raise SignalError(
+                "the callback's token is not valid: it is of a revision that its run does not have"
+            )
         await journal.catch_up()
     raise LogUnavailable(f"the log does not show revision {cause} of run {journal.subject.id} yet; try again")
 

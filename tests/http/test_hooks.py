@@ -372,7 +372,9 @@ async def test_a_signal_needs_a_token_and_a_callback_is_one(tmp_path: Any) -> No
         assert (await ask(app, "/v1/runs/none/signals/paid", b"1", bearer("bank"))).status == 404
         assert (await ask(app, f"/v1/runs/{run.run_id}/signals/a b", b"1", bearer("bank"))).status == 422
         wrong = f"/v1/callbacks/{told[0][:-4]}AAAA"
-        for void in ("/v1/callbacks/nothing", wrong):
+        begin, run_id, revision, secret = told[0].split(".")
+        later = f"/v1/callbacks/{begin}.{run_id}.{int(revision) + 1_000}.{secret}"
+        for void in ("/v1/callbacks/nothing", wrong, later):
             assert (await ask(app, void, b"1", JSON)).status == 410
         first = await ask(app, f"/v1/callbacks/{told[0]}", b'{"page": 1}', JSON)
         again = await ask(app, f"/v1/callbacks/{told[0]}", b'{"page": 2}', JSON)

@@ -18,6 +18,7 @@ from foldlog.eventlog import (
     WaitEnded,
     WaitStarted,
 )
+from foldlog.eventlog.faults import FaultyLog, StaleRead
 from foldlog.replay import compare, load_trace, rerun
 from foldlog.runtime import Agent, Registry, RunHandle, Runtime, Signal, ToolContext, tool
 from foldlog.runtime.core import waits as core_waits
@@ -384,6 +385,29 @@ async def test_every_token_of_a_callback_is_valid_until_one_is_used(script: Scri
             await second.answer_callback(new, "by the second")
         await run.result()
         assert "by the first" in (await run.history())[2].content
+
+
+async def test_a_token_waits_for_a_replica_that_lags_and_is_not_valid_beyond_the_end_of_the_log(
+    script: Script,
+) -> None:
+    ring = Ring(script)
+    log, registry = MemoryLog(), Registry(agents=[ring.agent])
+    async with Runtime.open(log=log, registry=registry) as runtime:
+        await waiting(run := await runtime.start(ring.agent, "question"))
+        first, *_ = [stored.position async for stored in log.events.read(await runtime.locate(run.run_id))]
+    behind = FaultyLog(log, [StaleRead(1, "events.read", first)])
+    async with Runtime.open(log=behind, registry=registry) as later:
+        asked = behind.operations["events.last_position"]
+        answering = asyncio.create_task(later.answer_callback(ring.told[0], "scanned"))
+        while behind.operations["events.last_position"] == asked and not answering.done():  # noqa: ASYNC110 - the log counts it
+            await asyncio.sleep(0)
+        assert not answering.done()
+        await behind.release()
+        assert (await answering).is_new
+        begin, run_id, revision, secret = ring.told[0].split(".")
+        beyond = ".".join([begin, run_id, str(int(revision) + 1_000), secret])
+        with pytest.raises(SignalError, match="a revision that its run does not have"):
+            await later.answer_callback(beyond, "scanned")
 
 
 async def test_a_callback_that_nobody_answers_is_over_and_its_token_void(script: Script) -> None:
