@@ -109,13 +109,13 @@ def checked(schedule: Schedule) -> Schedule:
     for what, number, most in limits:
         if not isinstance(number, int | float) or isinstance(number, bool) or not 0 <= number <= most:
             raise ConfigError(f"{where}: {what} must be a number from 0 to {most}, not {number!r:.60}")
+    check_priority(schedule.priority, where)
     given = _typed(schedule, where)
     if given.overlap == "skip" and given.missed == "all":
         raise ConfigError(
             f'{where}: overlap = "skip" contradicts missed = "all": runs that are started together overlap; '
             'choose overlap = "queue"'
         )
-    check_priority(given.priority, where)
     Filled(given.input, f"{where}: input", INPUT_NAMES)
     if given.calendar.after(0.0) is None:
         raise ConfigError(f"{where}: {given.cron!r} never comes")

@@ -457,5 +457,7 @@ async def test_the_runs_of_a_schedule_have_its_priority(served: Served) -> None:
     row = await served.until("daily", lambda row: row.last is not None)
     assert row.last is not None
     assert (await served.runtime.get_run(row.last.run).state()).priority == "background"
-    with pytest.raises(ConfigError, match="schedule 'daily': a priority is urgent"):
-        await served.schedules.apply(Schedule(name="daily", agent="briefer", every="1d", priority=10))
+    wrong: Any
+    for wrong in (10, "x", None):
+        with pytest.raises(ConfigError, match=f"schedule 'daily': a priority is urgent, .*, not {wrong!r}"):
+            await served.schedules.apply(Schedule(name="daily", agent="briefer", every="1d", priority=wrong))
