@@ -159,6 +159,13 @@ def test_what_is_wrong_with_a_table_is_told_with_its_place(given_: dict[str, Any
     assert told in str(failed.value)
 
 
+def test_the_names_of_the_steps_are_told_once_to_who_needs_another() -> None:
+    with pytest.raises(AgentConfigError) as failed:
+        WorkflowTable.from_config(table(PAY, output="${zzz.result}"), Registry(tools=[pay]))
+    (problem,) = failed.value.problems
+    assert problem.message == "output: there is no step 'zzz'; known: input, pay"
+
+
 def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_steps() -> None:
     wrong = table({**PAY, "tool": "pya", "colour": 1}, {**PAY, "id": "b", "needs": ["c"]}, size=1)
     with pytest.raises(AgentConfigError) as failed:

@@ -15,7 +15,7 @@ from ...core.templates import Template
 from ...core.workflow.table import OnStepError, Step, cycles
 from ...ports.conditions import Condition
 from ...ports.json_schema import check_output_schema
-from ...ports.suggestions import near, nearest
+from ...ports.suggestions import near, nearest, unknown
 from ...ports.tools import SIGNAL_NAME
 from ..config import JsonObject, Name, Positive, Text, problems_of
 from .config import WorkflowRules
@@ -341,7 +341,7 @@ def _unknown(
     return [
         ConfigProblem(
             where,
-            f"{where}: there is no step {each!r}{nearest(each, known)}; there are {', '.join(known)}",
+            f"{where}: {unknown('step', each, known)}",
             near(each, known),
         )
         for each in dict.fromkeys(roots)
