@@ -94,7 +94,8 @@ async def _rollback(  # noqa: PLR0913 - the options
         executor_for(runtime, executor, path)
         run = await run_named(runtime, run)
         plan = await runtime.plan_rollback(run, from_step=from_step)
-    _show(screen, plan, how, line=not only_plan)
+        status = "" if plan.rollback is None else await runtime.get_run(plan.rollback).status()
+    _show(screen, plan, status, how, line=not only_plan)
     if only_plan:
         return OK
     if not yes and plan.rollback is None and not agreed(screen, "Start the rollback?", "start the rollback"):
@@ -108,7 +109,8 @@ async def _rollback(  # noqa: PLR0913 - the options
             return await Watcher(runtime, started, screen, settings, how).watch(interrupted)
 
 
-def _show(screen: Screen, plan: RollbackPlan, how: Watch, *, line: bool) -> None:
+def _show(screen: Screen, plan: RollbackPlan, status: str, how: Watch, *, line: bool) -> None:
+    """Print the plan; `status` is that of the rollback that it names."""
     import msgspec
 
     if how.json and line:
@@ -118,7 +120,7 @@ def _show(screen: Screen, plan: RollbackPlan, how: Watch, *, line: bool) -> None
         screen.json(plan.as_json())
         return
     if plan.rollback is not None:
-        screen.tell(f"run {plan.run} is rolled back by run {plan.rollback}")
+        screen.tell(f"run {plan.run} is rolled back by run {plan.rollback} ({status})")
         return
     rows = [
         (
