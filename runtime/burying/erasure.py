@@ -222,6 +222,8 @@ class Eraser:
                         erased.append(_would_be(family.rows[run]))
                     elif family is not None:
                         erased.append(await self._erase(family.root, damaged=True))
+                        if len(erased) < len(runs):  # the others follow
+                            await self._rest()
             if not erased:
                 raise
             return erased
@@ -284,12 +286,18 @@ class Eraser:
         return True
 
     async def _erase_all(self, rows: Iterable[RunRow], done: dict[str, Erased], *, damaged: bool) -> None:
-        """Erase those that are not done, and note them as done, until the erasure is to stop."""
+        """Erase those that are not done, and note them as done, until the erasure is to stop; rest between two."""
+        last: Erased | None = None
         for row in rows:
+            if row.run_id in done:
+                continue
+            if (
+                last is not None and not last.before
+            ):  # else next to nothing was purged, and there may be many of those
+                await self._rest()
             if self._stopping is not None and self._stopping.is_set():
                 return
-            if row.run_id not in done:
-                done[row.run_id] = await self._erase(_subject(row), damaged=damaged)
+            last = done[row.run_id] = await self._erase(_subject(row), damaged=damaged)
 
     async def _erase(self, root: Subject, *, damaged: bool) -> Erased:
         self._pace.begin()
@@ -297,8 +305,6 @@ class Eraser:
         erased = await bury(self._log, root, self._order, keep, damaged=damaged, leave_purge=True)
         if self._told is not None:
             self._told(erased)
-        if not erased.before:  # else next to nothing was purged, and a repeated erasure has many of those
-            await self._rest()
         return erased
 
     async def _rest(self) -> None:
