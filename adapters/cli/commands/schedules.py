@@ -249,7 +249,7 @@ def _fields(row: ScheduleRow) -> Iterator[tuple[str, str]]:
     )
     yield "next", "paused" if row.paused else _moment(row, row.next_at)
     if row.wanted:
-        yield "by hand", f"{row.wanted} times wait for a worker"
+        yield "by hand", _waiting(row)
     counts = row.counts
     yield "so far", f"{counts.started} started, {counts.skipped} skipped, {counts.missed} missed"
     if row.by:
@@ -322,8 +322,13 @@ async def _backfill(settings: Settings, name: str, start: str, end: str, by: str
         zone = local_zone((await runtime.schedules.get(name)).schedule.tz)
         first, last = (datetime.fromtimestamp(time_of(each, now, zone), UTC) for each in (start, end))
         row = await runtime.schedules.backfill(name, first, last, by=by)
-    Screen(settings).tell(f"schedule {name}: {row.wanted} times wait for a worker")
+    Screen(settings).tell(f"schedule {name}: {_waiting(row)}")
     return OK
+
+
+def _waiting(row: ScheduleRow) -> str:
+    """Return how many times that somebody asked for by hand are not started yet."""
+    return f"{row.wanted} {'time waits' if row.wanted == 1 else 'times wait'} for a worker"
 
 
 def _times(row: ScheduleRow) -> str:
