@@ -220,7 +220,7 @@ class Projector:
                     if stored.position == at.head.position:
                         self._check_last(stored, at)
                         continue
-                    if not (await self._was_erased(shard, at) or await self._was_removed(shard, at)):
+                    if not (await _was_erased(self.log, shard, at) or await self._was_removed(shard, at)):
                         return False
                 chunk.append(stored)
                 if len(chunk) == CHUNK_COMMITS:
@@ -233,17 +233,6 @@ class Projector:
                 self._fold(shard, position, chunk)
             raise
         return found and self._fold(shard, position, chunk)
-
-    async def _was_erased(self, shard: int, at: Checkpoint) -> bool:
-        """Return whether the checkpoint's commit is missing because its family was erased: a tombstone follows it."""
-        async for stored in self.log.events.read(Shard(shard), after=at.head.position):
-            if b'"buried"' not in stored.data:
-                continue
-            commit = decode(stored.data)
-            tombstone = tombstone_in(commit)
-            if tombstone is not None and at.run in {commit.run, *tombstone.members}:
-                return True
-        return False
 
     def _check_last(self, stored: Stored, at: Checkpoint) -> None:
         """Check that this is the commit that was folded last. Raises `LogCorrupted` for another one."""
@@ -371,6 +360,18 @@ class Projector:
             self._put(rows)
         if rows:
             self._tell({subject.id})
+
+
+async def _was_erased(log: Log, shard: int, at: Checkpoint) -> bool:
+    """Return whether the checkpoint's commit is missing because its family was erased: a tombstone follows it."""
+    async for stored in log.events.read(Shard(shard), after=at.head.position):
+        if b'"buried"' not in stored.data:
+            continue
+        commit = decode(stored.data)
+        tombstone = tombstone_in(commit)
+        if tombstone is not None and at.run in {commit.run, *tombstone.members}:
+            return True
+    return False
 
 
 def _erased_by(recorded: Recorded) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ LARGE_CLASSES = {
         375,
         "the one write path: every method keeps its state and head in step",
     ),
-    "runtime/runtime.py:Runtime": (675, "a public facade: most of it is signatures and what they promise"),
+    "runtime/runtime.py:Runtime": (703, "a public facade: most of it is signatures and what they promise"),
 }
 """Lines that a class may have, and why it is not in parts."""
 LARGE_FOLDERS = {
