@@ -116,8 +116,7 @@ class Worker:
         self._schedules = Firing(host.log, WorkerStarter(host))
         self._stored = _stored_serving(host) if stored else None
         self._hooks = _followed(host, hooks, self._stored)
-        self._room, self._concurrency = asyncio.Semaphore(concurrency), concurrency
-        self._grace_s = grace_s
+        self._room, self._concurrency, self._grace_s = asyncio.Semaphore(concurrency), concurrency, grace_s
         self._handling: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._pulling = False
@@ -136,10 +135,10 @@ class Worker:
         """Drain: take no new wake-ups, finish what can be finished within the grace time, release the rest."""
         self._stopping.set()
 
-    async def serve(self) -> None:
+    async def serve(self, begun: Callable[[], object] = lambda: None) -> None:
         """Work until `stop` is called and the worker is drained. Survives outages of the log.
 
-        If cancelled, it does not drain: its runs go back as they are, and running calls are cut off.
+        `begun` is called once others see it. If cancelled, its runs go back as they are, and running calls are cut off.
         """
         agents = frozenset(self._host.registry.agents)
         leases, stored, here = self._log.leases, self._stored, self._host.presence(agents, self._concurrency)
@@ -154,6 +153,7 @@ class Worker:
                     if stored is not None:
                         taking.append(asyncio.create_task(stored.follow(here, deliveries, announce)))
                     self._pulling = True
+                    begun()
                     await self._receive(deliveries)
                     await _cancelled(taking)
                     told = here if stored is None else stored.announced(here)

@@ -190,3 +190,20 @@ async def test_a_process_that_leaves_waits_for_a_tool_without_a_timeout_only_so_
     async with Runtime.open(log=MemoryLog(), registry=Registry(agents=[agent])) as runtime:
         await runtime.start(agent, "question")
         await entered.wait()
+
+
+async def test_a_worker_says_that_it_has_begun_once_others_see_it_and_what_it_has() -> None:
+    log, registry = MemoryLog(), Registry(agents=[Agent("ops", model="scripted:none.json")])
+    worker = Worker(Host(log=log, registry=registry, worker="coming"), stored=True)
+    begun = asyncio.Event()
+    serving = asyncio.create_task(worker.serve(begun.set))
+    await begun.wait()
+    (seen,) = await log.leases.present()
+    assert (worker.is_serving, seen.worker, seen.serves, seen.offer is not None) == (
+        True,
+        "coming",
+        ("ops",),
+        True,
+    )
+    worker.stop()
+    await serving

@@ -121,8 +121,8 @@ async def _work(  # noqa: PLR0913, PLR0917 - the options of the command
                 async with _retaining(log, registry), _health_of(serving, health) as where:
                     said = f"; health at {where}" if where else ""
                     of = f" of build {built}" if built else ""
-                    say(f"worker {called}{of} serves {_named(registry)} on {address_of(settings)}{said}")
-                    await serving.serve()
+                    serves = f"worker {called}{of} serves {_named(registry)} on {address_of(settings)}{said}"
+                    await serving.serve(lambda: say(serves))
             finally:
                 stopping.cancel()
                 await registry.aclose()
