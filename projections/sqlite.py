@@ -61,7 +61,8 @@ class Where(NamedTuple):
     def sql(self) -> tuple[str, tuple[Value, ...]]:
         """Return the WHERE clause, empty without a condition, and the values of its marks."""
         asked: list[tuple[str, Value]] = [
-            *((f'"{name}" IS ?', value) for name, value in self.equal.items()),
+            # Most rows have no value in such a column, so that its index, which "+" excludes, finds nearly all of them.
+            *((f'{"+" if value is None else ""}"{name}" IS ?', value) for name, value in self.equal.items()),
             *((f'"{name}" >= ?', value) for name, value in self.at_least.items()),
             *((f'"{name}" < ?', value) for name, value in self.below.items()),
         ]

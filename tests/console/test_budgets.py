@@ -341,6 +341,8 @@ FILTERS = (
     "user=u-321&status=completed",
     "executor=durable",
     "kind=agent&children=0",
+    "children=0&forks=0",
+    "children=0&forks=0&status=error",
     "error_type=internal",
     "waiting_for=approval",
     "model=nothing",
