@@ -346,9 +346,10 @@ class Projector:
 
     def _damage(self, rows: _Rows, subject: Subject, error: LogCorrupted) -> None:
         """Add the rows that the damage of a run changes."""
+        damage = damage_of(error)
         for number, projection in enumerate(self.projections):
             row = self._row(rows, number, subject.id)
-            after = projection.damaged(row, subject, damage_of(error))
+            after = projection.damaged(row, subject, damage)
             if after is not row:
                 rows[number, subject.id] = after
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from ...projections.family_totals import FamilyTotals
 from ...projections.projector import RunIndex
 from ...projections.run_list import RunRow
@@ -18,9 +20,4 @@ class ListedRun(RunRow, frozen=True, kw_only=True):
 async def listed_runs(index: RunIndex, rows: Sequence[RunRow]) -> list[ListedRun]:
     """Return the rows with the totals of their families."""
     totals = await index.totals(rows)
-    return [
-        ListedRun(
-            **{name: getattr(row, name) for name in RunRow.__struct_fields__}, family=totals[row.run_id]
-        )
-        for row in rows
-    ]
+    return [ListedRun(**msgspec.structs.asdict(row), family=totals[row.run_id]) for row in rows]

@@ -223,7 +223,8 @@ def _copy(parent: _Parent, job: Job, changes: Mapping[str, Any], may: Callable[[
 
     names = [name for name in tools if allowed(name)]
     servers = _allowed_servers(parent, allowed)
-    stay = tools_by_setting(config.to_config())
+    stored = config.to_config()
+    stay = tools_by_setting(stored)
     hitl = [name for name in config.hitl_tools if name in stay or allowed(name)]
     if job.tool_names is not None:
         names, servers = _chosen(job.tool_names, names, servers, allowed)
@@ -231,7 +232,7 @@ def _copy(parent: _Parent, job: Job, changes: Mapping[str, Any], may: Callable[[
         changes = dict(changes) | {key: False for name, key in spawns.items() if name not in job.tool_names}
         hitl = [name for name in hitl if name in stay or name in job.tool_names]
     own = [name for name in names if name not in {SPAWN_SELF, PARALLEL}]
-    data = config.to_config() | {"tools": own, "mcp_servers": servers, "hitl_tools": hitl} | dict(changes)
+    data = stored | {"tools": own, "mcp_servers": servers, "hitl_tools": hitl} | dict(changes)
     data.pop("output_schema", None)
     data.pop("output_validators", None)
     if job.output_schema is not None:

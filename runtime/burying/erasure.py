@@ -291,9 +291,8 @@ class Eraser:
         for row in rows:
             if row.run_id in done:
                 continue
-            if (
-                last is not None and not last.before
-            ):  # else next to nothing was purged, and there may be many of those
+            # Of one that was buried before, next to nothing was purged, and there may be many of those.
+            if last is not None and not last.before:
                 await self._rest()
             if self._stopping is not None and self._stopping.is_set():
                 return

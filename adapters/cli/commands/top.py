@@ -184,9 +184,7 @@ def _terminal(watched: _Watched) -> Iterator[None]:
     loop = asyncio.get_running_loop()
 
     def pressed() -> None:
-        keys = os.read(
-            sys.stdin.fileno(), 1024
-        )  # all of them: bytes left in a buffer would not wake the loop
+        keys = os.read(sys.stdin.fileno(), 1024)  # all: bytes left in a buffer would not wake the loop
         if not keys or b"q" in keys.lower():
             watched.end()
 
